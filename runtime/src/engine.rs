@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Some bytes of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct BufferPlace {
     /// Which device.
     pub device: DeviceId,
     /// Where in its arenas.
@@ -37,13 +37,13 @@ pub trait Engine {
     ///
     /// # Errors
     /// If the driver fails.
-    fn read(&self, place: Place) -> Result<Option<Vec<u8>>, RunError>;
+    fn read(&self, place: BufferPlace) -> Result<Option<Vec<u8>>, RunError>;
 
     /// Replaces them. Whether there is memory.
     ///
     /// # Errors
     /// If the driver fails.
-    fn write(&self, place: Place, data: &[u8]) -> Result<bool, RunError>;
+    fn write(&self, place: BufferPlace, data: &[u8]) -> Result<bool, RunError>;
 
     /// The GPUs, by name, with the devices on each.
     fn gpus(&self) -> Vec<UsedGpu> {

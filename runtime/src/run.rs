@@ -5,7 +5,7 @@
 //! first rank has the reports of all. After an error a run takes no more steps.
 
 use crate::devices::Loader;
-use crate::engine::{Engine, Place, StartEngine};
+use crate::engine::{BufferPlace, Engine, StartEngine};
 use crate::executor::threads::Threads;
 use crate::values::numbers::{decode, encode};
 use pipe_distributed::{Job, Mailbox, Profile, Rank, RankView, RunError, StepReport, UsedGpu};
@@ -322,7 +322,7 @@ impl Run {
     }
 
     /// Where a tensor lies on the devices of this process.
-    fn places(&self, value: ValueId, tensor: usize, age: Option<u32>) -> impl Iterator<Item = Place> {
+    fn places(&self, value: ValueId, tensor: usize, age: Option<u32>) -> impl Iterator<Item = BufferPlace> {
         let slot = self.program().value(value).tensors.get(tensor);
         let homes = self.homes.get(&value).into_iter().flatten();
         let here = homes.filter(move |home| age.is_none_or(|age| age == home.age) && self.is_here(home.device));
@@ -330,7 +330,7 @@ impl Run {
             let place = self.program().devices[device.index()].buffers[buffer.index()];
             let slot = slot?;
             let buffer = Buffer { offset: place.offset + slot.offset, bytes: slot.ty.bytes(), space: place.space };
-            Some(Place { device: *device, buffer })
+            Some(BufferPlace { device: *device, buffer })
         })
     }
 

@@ -5,8 +5,8 @@ use pipe_compiler::elaborate::Request as Choice;
 use pipe_compiler::report::Report;
 use pipe_compiler::{Compilation, Request};
 use pipe_ir::instruction::{Class, Instruction};
-use pipe_plot::tracks::Share;
-use pipe_plot::{Cause, Collective, Moments, Picture, Reason, Task};
+use pipe_plot::tracks::Occupancy;
+use pipe_plot::{Cause, Collective, DrawnTask, Moments, Picture, Reason};
 use pipe_schedule::memory_limit::MemoryLimit;
 use pipe_schedule::timing::costs::StageCosts;
 use pipe_schedule::timing::timeline::{Together, simulate_with};
@@ -65,7 +65,7 @@ fn wrong(name: &str, compilation: &Compilation) -> Vec<String> {
 fn waits(picture: &Picture, demand: &mut dyn FnMut(bool, &dyn Fn() -> String)) {
     let arrivals: BTreeSet<(u32, u64)> = picture.transfers.iter().map(|one| (one.from, one.end)).collect();
     for (index, task) in picture.tasks.iter().enumerate() {
-        let after = |task: &Task| task.after.map(|after| picture.tasks[after as usize]);
+        let after = |task: &DrawnTask| task.after.map(|after| picture.tasks[after as usize]);
         let holds = match task.reason {
             Reason::Nothing => task.start == 0,
             Reason::Device | Reason::Input => after(task).is_some_and(|before| before.end == task.start),
@@ -284,7 +284,7 @@ fn of_a_plan_and_a_run_every_idle_moment_has_a_cause_and_every_late_start_is_tol
         for (device, own) in run.devices.iter().enumerate() {
             let tasks = &run.tasks[own.tasks[0] as usize..][..own.tasks[1] as usize];
             // The first task of a device is warmed up for; the second of a pair starts with the first.
-            let later = tasks.iter().skip(1).filter(|task| task.share != Share::Second);
+            let later = tasks.iter().skip(1).filter(|task| task.share != Occupancy::Second);
             let late: u64 = later.map(|task| task.late).sum();
             let told: u64 = own.idle.iter().filter(|idle| idle.cause == Cause::Late).map(|idle| idle.time).sum();
             demand(told == late, &|| format!("d{device}: {told} of {late} ticks late"));

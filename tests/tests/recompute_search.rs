@@ -8,7 +8,7 @@ use pipe_schedule::policy::recompute::Recomputation;
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::timing::costs::StageCosts;
 use pipe_search::Options;
-use pipe_search::driver::alternatives::{Moves, Target};
+use pipe_search::driver::alternatives::{Moves, SearchTarget};
 use pipe_search::emit::source::source;
 use pipe_syntax::source::{Source, Sources};
 use pipe_syntax::stdlib;
@@ -136,7 +136,7 @@ fn found(small: &Small) -> (f64, bool) {
     };
     let root = Source { name: "small.pipe".to_owned(), text };
     let loader = |path: &str| Err(path.to_owned());
-    let target = Target {
+    let target = SearchTarget {
         root: &root,
         loader: &loader,
         request: &request,
@@ -196,7 +196,7 @@ fn bytes_that_bounds_count_are_held_in_programs_that_recompute() {
             let (mut sources, request) = (Sources::default(), Request { apart: true, ..Request::default() });
             let loader = |path: &str| Err(path.to_owned());
             let compilation = compile(&mut sources, source.clone(), &loader, &request);
-            let target = Target {
+            let target = SearchTarget {
                 root: &source,
                 loader: &loader,
                 request: &request,

@@ -7,7 +7,7 @@
 use super::memory::Levels;
 use super::{Lifespan, Measure, Memory, MemoryTrack, TickScale};
 use pipe_compiler::analyze::Analysis;
-use pipe_compiler::memory::live_buffers::{Held, Holds};
+use pipe_compiler::memory::live_buffers::{Holds, LiveBuffer};
 use pipe_compiler::report::Report;
 use pipe_ir::ids::{BufferId, DeviceId, MicrobatchId, StageId};
 use pipe_ir::instruction::{Class, Instruction, LifespanEvent};
@@ -69,7 +69,7 @@ fn times(
 struct Tenant {
     since: Option<u64>,
     until: Option<u64>,
-    holds: Option<Held>,
+    holds: Option<LiveBuffer>,
     bytes: Bytes,
 }
 

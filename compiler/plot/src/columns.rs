@@ -1,7 +1,7 @@
 //! Long tables by column: `{"kind": [0, 0, ..], "start": [0, 1, ..]}`. A column that is 0 in every row is left out.
 
-use super::{Collective, Copy, Task, Transfer};
-use crate::tracks::Share;
+use super::{Collective, Copy, DrawnTask, Transfer};
+use crate::tracks::Occupancy;
 use serde::Serializer;
 use serde::ser::SerializeMap;
 
@@ -27,14 +27,14 @@ fn signed(number: u64) -> i64 {
 
 /// `share` is 1 for the first of two tasks that share the device and 2 for the second; `after` is
 /// one more than the position of the task that was waited for.
-pub(super) fn tasks<S: Serializer>(tasks: &[Task], serializer: S) -> Result<S::Ok, S::Error> {
-    let share = |task: &Task| match task.share {
-        Share::Whole => 0,
-        Share::First => 1,
-        Share::Second => 2,
+pub(super) fn tasks<S: Serializer>(tasks: &[DrawnTask], serializer: S) -> Result<S::Ok, S::Error> {
+    let share = |task: &DrawnTask| match task.share {
+        Occupancy::Whole => 0,
+        Occupancy::First => 1,
+        Occupancy::Second => 2,
     };
-    let reason = |task: &Task| task.reason as i64;
-    let columns: [Column<Task>; 11] = [
+    let reason = |task: &DrawnTask| task.reason as i64;
+    let columns: [Column<DrawnTask>; 11] = [
         ("kind", |task| task.kind.index() as i64),
         ("stage", |task| task.stage.into()),
         ("microbatch", |task| task.microbatch.into()),

@@ -1,8 +1,8 @@
 //! A picture of a compilation, or of other timelines of its schedule.
 
 use super::{
-    Clock, Closing, Collective, Copy, Device, Idle, Moments, Picture, Reason, SCHEMA, Task, TickScale, bubble, bytes,
-    memory, palette, transfers, waits,
+    Clock, Closing, Collective, Copy, Device, DrawnTask, Idle, Moments, Picture, Reason, SCHEMA, TickScale, bubble,
+    bytes, memory, palette, transfers, waits,
 };
 use crate::tracks::{Track, tracks};
 use pipe_compiler::Compilation;
@@ -109,10 +109,10 @@ fn devices(analysis: &Analysis, tracks: &[Track], waits: &waits::Waits, scale: &
     each.collect()
 }
 
-fn tasks(analysis: &Analysis, tracks: &[Track], waits: &waits::Waits, scale: &TickScale) -> Vec<Task> {
+fn tasks(analysis: &Analysis, tracks: &[Track], waits: &waits::Waits, scale: &TickScale) -> Vec<DrawnTask> {
     let slices = analysis.schedule.slices;
     let each = tracks.iter().enumerate().flat_map(|(device, track)| {
-        track.marks.iter().zip(&waits[device]).map(move |(mark, wait)| Task {
+        track.marks.iter().zip(&waits[device]).map(move |(mark, wait)| DrawnTask {
             device: DeviceId::from_index(device).0,
             kind: mark.task.kind,
             stage: mark.task.stage.0,

@@ -23,7 +23,7 @@ use pipe_ir::task::TaskKind;
 use pipe_schedule::timing::timeline::Together;
 use scale::TickScale;
 use serde::Serialize;
-use tracks::Share;
+use tracks::Occupancy;
 
 /// Name and version of the form.
 pub const SCHEMA: &str = "pipec.picture/1";
@@ -51,7 +51,7 @@ pub struct Picture {
     pub devices: Vec<Device>,
     /// All tasks, device by device, in the order of each. One that occupies several devices stands with each of them.
     #[serde(serialize_with = "columns::tasks")]
-    pub tasks: Vec<Task>,
+    pub tasks: Vec<DrawnTask>,
     /// What travels between devices for tasks.
     #[serde(serialize_with = "columns::transfers")]
     pub transfers: Vec<Transfer>,
@@ -102,7 +102,7 @@ pub struct Device {
 
 /// One task on one of its devices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Task {
+pub struct DrawnTask {
     /// The device.
     pub device: u32,
     /// What is done.
@@ -118,7 +118,7 @@ pub struct Task {
     /// When it ends.
     pub end: u64,
     /// Whether it has the device for itself.
-    pub share: Share,
+    pub share: Occupancy,
     /// Whether it occupies the next device as well.
     pub goes_on: bool,
     /// What its start waited for last.

@@ -19,14 +19,14 @@ pub struct Mark {
     /// When it ends.
     pub end: Ticks,
     /// Whether it has the device for itself.
-    pub share: Share,
+    pub share: Occupancy,
     /// Whether it occupies the next device as well.
     pub goes_on: bool,
 }
 
 /// What a task has of its device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Share {
+pub enum Occupancy {
     /// All of it.
     Whole,
     /// A part, the first of two tasks that share it.
@@ -83,12 +83,12 @@ pub fn tracks(analysis: &Analysis) -> Vec<Track> {
 }
 
 /// What a task has of its device.
-fn share(order: &[ScheduledTask], position: usize) -> Share {
+fn share(order: &[ScheduledTask], position: usize) -> Occupancy {
     let is_second = position.checked_sub(1).is_some_and(|before| order[before].with_next);
     match (order[position].with_next, is_second) {
-        (true, _) => Share::First,
-        (false, true) => Share::Second,
-        (false, false) => Share::Whole,
+        (true, _) => Occupancy::First,
+        (false, true) => Occupancy::Second,
+        (false, false) => Occupancy::Whole,
     }
 }
 

@@ -23,11 +23,11 @@ use std::time::{Duration, Instant};
 /// One group.
 pub(crate) struct Group {
     members: Vec<DeviceId>,
-    queue: Mutex<Queue>,
+    queue: Mutex<GroupQueue>,
     tokens: Arc<Tokens>,
 }
 
-struct Queue {
+struct GroupQueue {
     /// By member: what it has joined, and the others not yet.
     parts: Vec<VecDeque<Part>>,
     /// Room for one part of each.
@@ -66,7 +66,7 @@ impl Group {
                 sender
             });
             let complete = Vec::with_capacity(members.len());
-            let queue = Mutex::new(Queue { parts, complete, profile: Default::default(), courier });
+            let queue = Mutex::new(GroupQueue { parts, complete, profile: Default::default(), courier });
             groups.push(Some(Self { members: members.clone(), queue, tokens: Arc::clone(tokens) }));
         }
         (groups, couriers)
@@ -76,7 +76,7 @@ impl Group {
     pub(crate) fn join(&self, part: Part) {
         let Some(member) = self.members.iter().position(|device| *device == part.posted.device) else { return };
         let mut queue = locked(&self.queue);
-        let Queue { parts, complete, profile, courier } = &mut *queue;
+        let GroupQueue { parts, complete, profile, courier } = &mut *queue;
         parts[member].push_back(part);
         if parts.iter().any(VecDeque::is_empty) {
             return;

@@ -254,7 +254,7 @@ struct Piece {
 fn pieces(run: &Run) -> Result<Vec<Piece>, RunError> {
     let places = saved_tensors(run.program());
     let versions = places.iter().flat_map(|place| (0..run.versions(place.value)).map(move |age| (place, age)));
-    let piece = |(Place { value, tensor, slot }, age): (&Place, u32)| {
+    let piece = |(SavedTensor { value, tensor, slot }, age): (&SavedTensor, u32)| {
         let data = if run.holds_first(*value, age) { run.read_bytes(*value, *tensor, age) } else { Ok(None) };
         let data = data.transpose()?;
         let (name, whole, from) = (versioned(&slot.name, age), slot.whole().clone(), slot.from().to_usize());
@@ -290,20 +290,20 @@ fn versioned(name: &str, age: u32) -> String {
 
 /// Where a tensor that a checkpoint holds is, or a part of one.
 #[derive(Clone)]
-struct Place {
+struct SavedTensor {
     value: ValueId,
     tensor: usize,
     slot: TensorSlot,
 }
 
 /// The tensors that a checkpoint holds: weights and optimizer state.
-fn saved_tensors(program: &Program) -> Vec<Place> {
+fn saved_tensors(program: &Program) -> Vec<SavedTensor> {
     let kinds = [ValueKind::Parameters, ValueKind::OptimizerState];
     let values = program.values.iter().enumerate().filter(|(_, value)| kinds.contains(&value.kind));
     let tensors = values.flat_map(|(index, value)| {
         let slots = value.tensors.iter().enumerate();
         let value = ValueId::from_index(index);
-        slots.map(move |(tensor, slot)| Place { value, tensor, slot: slot.clone() })
+        slots.map(move |(tensor, slot)| SavedTensor { value, tensor, slot: slot.clone() })
     });
     tensors.collect()
 }

@@ -5,7 +5,8 @@
 
 use super::folder::checkpoints;
 use super::{
-    Aspect, CheckpointError, Difference, NamedTensor, Origin, Place, State, load, read, saved_tensors, seed, versioned,
+    Aspect, CheckpointError, Difference, NamedTensor, Origin, SavedTensor, State, load, read, saved_tensors, seed,
+    versioned,
 };
 use crate::run::Run;
 use pipe_distributed::{Mailbox, Rank};
@@ -125,27 +126,27 @@ struct Refusal {
 struct Found {
     state: State,
     /// Where its tensors go, and which version each is there.
-    places: Vec<(Place, u32)>,
+    places: Vec<(SavedTensor, u32)>,
     differences: Vec<Difference>,
 }
 
 /// Reads what the devices of this process hold; the run stays as it is.
 fn attempt(run: &Run, path: &Path, how: &Resumption) -> Result<Found, CheckpointError> {
-    let is_taken = |place: &Place| {
+    let is_taken = |place: &SavedTensor| {
         let kind = run.program().value(place.value).kind;
         run.holds(place.value) && (!how.weights_only || kind == ValueKind::Parameters)
     };
     let places = saved_tensors(run.program()).into_iter().filter(is_taken);
-    let places: Vec<(Place, u32)> =
+    let places: Vec<(SavedTensor, u32)> =
         places.flat_map(|place| (0..run.versions(place.value)).map(move |age| (place.clone(), age))).collect();
     let names = places.iter().flat_map(|(place, age)| [versioned(&place.slot.name, *age), place.slot.name.clone()]);
     let names: BTreeSet<String> = names.collect();
     let state = read(path, &|name| names.contains(name))?;
     let unfit = |reason| CheckpointError::Unfit { path: path.to_owned(), reason };
-    let fits = |(place, age): &(Place, u32)| fitting(&state, place, *age).map(drop).map_err(unfit);
+    let fits = |(place, age): &(SavedTensor, u32)| fitting(&state, place, *age).map(drop).map_err(unfit);
     // Weights of other shapes say more than that the model is another one, and another optimizer
     // more than that its state is not there.
-    let weights = |(place, _): &&(Place, u32)| run.program().value(place.value).kind == ValueKind::Parameters;
+    let weights = |(place, _): &&(SavedTensor, u32)| run.program().value(place.value).kind == ValueKind::Parameters;
     places.iter().filter(weights).try_for_each(fits)?;
     let differences = state.origin.differences(&Origin::of(run));
     let refused = |difference: &&Difference| !how.weights_only && !how.despite.contains(&difference.aspect);
@@ -158,7 +159,7 @@ fn attempt(run: &Run, path: &Path, how: &Resumption) -> Result<Found, Checkpoint
 }
 
 /// The tensor for a place. A file of a run that kept fewer versions has the newest one for all of them.
-fn fitting<'a>(state: &'a State, place: &Place, age: u32) -> Result<&'a NamedTensor, String> {
+fn fitting<'a>(state: &'a State, place: &SavedTensor, age: u32) -> Result<&'a NamedTensor, String> {
     let (name, ty) = (&place.slot.name, place.slot.whole());
     let named = |name: &str| state.tensors.iter().find(|tensor| tensor.name == name);
     match named(&versioned(name, age)).or_else(|| named(name)) {

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 /// A list that all devices execute.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Order {
+pub(crate) struct Command {
     pub(crate) list: List,
     pub(crate) step: u64,
 }
@@ -53,7 +53,7 @@ impl ExecutorPool {
     }
 
     /// Has all devices execute a list.
-    pub(crate) fn execute(&mut self, order: Order) -> Result<StepReport, RunError> {
+    pub(crate) fn execute(&mut self, order: Command) -> Result<StepReport, RunError> {
         let started = Instant::now();
         let pass = |patience| Pass { list: order.list, step: order.step, started, patience };
         let devices = match self {

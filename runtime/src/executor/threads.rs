@@ -8,9 +8,9 @@ use crate::channels::Channels;
 use crate::devices::cpu::{CpuDevice, Jit, Shared, compile};
 use crate::devices::null::NullDevice;
 use crate::devices::{Device, Loader};
-use crate::engine::{Engine, Place};
+use crate::engine::{BufferPlace, Engine};
 use crate::executor::Executor;
-use crate::executor::pool::{ExecutorPool, Order};
+use crate::executor::pool::{Command, ExecutorPool};
 use crate::run::{Options, Pace};
 use pipe_distributed::memory::{Memories, Region};
 use pipe_distributed::{Profile, RankView, RunError, StepReport};
@@ -58,7 +58,7 @@ impl Threads {
         let takes_turns = !options.backend.computes() && options.stress.is_none() && rank_view.is_none();
         let pool = ExecutorPool::new(executors.collect(), Arc::clone(&channels), takes_turns);
         let mut threads = Self { pool, channels, profiled: options.profile, memories, _jit: jit };
-        let set_up = threads.pool.execute(Order { list: List::Setup, step: 0 });
+        let set_up = threads.pool.execute(Command { list: List::Setup, step: 0 });
         if set_up.is_err() && rank_view.is_some() {
             // Messages of other ranks may still arrive.
             threads.forget();
@@ -67,14 +67,14 @@ impl Threads {
         Ok(threads)
     }
 
-    fn region(&self, place: Place) -> Option<Region> {
+    fn region(&self, place: BufferPlace) -> Option<Region> {
         Some(self.memories.get(place.device.index())?.as_ref()?.region(place.buffer))
     }
 }
 
 impl Engine for Threads {
     fn step(&mut self, step: u64, _: Pace) -> Result<StepReport, RunError> {
-        self.pool.execute(Order { list: List::Step, step })
+        self.pool.execute(Command { list: List::Step, step })
     }
 
     fn profile(&mut self) -> Profile {
@@ -85,11 +85,11 @@ impl Engine for Threads {
         profile
     }
 
-    fn read(&self, place: Place) -> Result<Option<Vec<u8>>, RunError> {
+    fn read(&self, place: BufferPlace) -> Result<Option<Vec<u8>>, RunError> {
         Ok(self.region(place).map(|region| region.bytes().to_vec()))
     }
 
-    fn write(&self, place: Place, data: &[u8]) -> Result<bool, RunError> {
+    fn write(&self, place: BufferPlace, data: &[u8]) -> Result<bool, RunError> {
         Ok(self.region(place).map(|region| region.bytes_mut().copy_from_slice(data)).is_some())
     }
 

@@ -9,7 +9,7 @@
 use super::letter;
 use pipe_compiler::analyze::Analysis;
 use pipe_ir::ids::DeviceId;
-use pipe_plot::tracks::{Share, common_slot, tracks};
+use pipe_plot::tracks::{Occupancy, common_slot, tracks};
 use pipe_schedule::units::Ticks;
 
 /// Cells of a row; longer timelines have no golden picture.
@@ -37,11 +37,11 @@ pub fn draw(analysis: &Analysis) -> Result<String, String> {
                 let own = (mark.start.0 / slot.0) as usize..(mark.end.0 / slot.0) as usize;
                 let middle = own.start + own.len() / 2;
                 match mark.share {
-                    Share::Whole => cells[own].fill(text),
-                    Share::First if own.len() == 1 => cells[own].fill(text),
-                    Share::Second if own.len() == 1 => cells[own.start].push_str(&format!("&{text}")),
-                    Share::First => cells[own.start..middle].fill(format!("{text}&")),
-                    Share::Second => cells[middle..own.end].fill(format!("&{text}")),
+                    Occupancy::Whole => cells[own].fill(text),
+                    Occupancy::First if own.len() == 1 => cells[own].fill(text),
+                    Occupancy::Second if own.len() == 1 => cells[own.start].push_str(&format!("&{text}")),
+                    Occupancy::First => cells[own.start..middle].fill(format!("{text}&")),
+                    Occupancy::Second => cells[middle..own.end].fill(format!("&{text}")),
                 }
             }
             cells

@@ -1,7 +1,7 @@
 //! Pictures as a page: one file with its style, its script and the data, which loads nothing. A
 //! plan and its run are on one page.
 
-use crate::commands::diff::report::Report;
+use crate::commands::diff::report::DiffReport;
 use pipe_plot::Picture;
 use serde::Serialize;
 use std::io::{self, Write};
@@ -42,7 +42,7 @@ pub struct Compared<'a> {
     /// All of them.
     pub(crate) versions: Vec<Version<'a>>,
     /// Where the difference comes from.
-    pub(crate) diff: &'a Report,
+    pub(crate) diff: &'a DiffReport,
 }
 
 /// One of them.

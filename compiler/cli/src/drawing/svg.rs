@@ -5,7 +5,7 @@ use pipe_compiler::analyze::Analysis;
 use pipe_compiler::report::Report;
 use pipe_ir::task::TaskKind;
 use pipe_plot::palette::colour;
-use pipe_plot::tracks::{Mark, Share, Track, common_slot, tracks};
+use pipe_plot::tracks::{Mark, Occupancy, Track, common_slot, tracks};
 use pipe_schedule::units::Ticks;
 use std::fmt::Write;
 
@@ -201,9 +201,9 @@ impl Sheet {
         let round = if width > 8.0 { r#" rx="2.5""# } else { "" };
         // Two tasks that share the device stand one above the other.
         let (top, height) = match mark.share {
-            Share::Whole => (top, TASK),
-            Share::First => (top, TASK / 2.0 - 0.5),
-            Share::Second => (top + TASK / 2.0 + 0.5, TASK / 2.0 - 0.5),
+            Occupancy::Whole => (top, TASK),
+            Occupancy::First => (top, TASK / 2.0 - 0.5),
+            Occupancy::Second => (top + TASK / 2.0 + 0.5, TASK / 2.0 - 0.5),
         };
         // A task that occupies neighbours is one block.
         let tall = height + if mark.goes_on { TRACK - TASK } else { 0.0 };

@@ -11,7 +11,7 @@ use pipe_compiler::analyze::Analysis;
 use pipe_compiler::report::Report;
 use pipe_ir::task::TaskKind;
 use pipe_plot::palette::words;
-use pipe_plot::tracks::{Mark, Share, Track, common_slot, tracks};
+use pipe_plot::tracks::{Mark, Occupancy, Track, common_slot, tracks};
 use pipe_schedule::units::Ticks;
 
 /// Rows that are drawn; of more devices, the first and the last ones.
@@ -86,9 +86,9 @@ fn row(track: &Track, scale: &Scale, colours: bool) -> String {
         let (first, last) = (scale.column(mark.start), scale.column(mark.end));
         // Two tasks that share the device stand side by side.
         let (first, last) = match mark.share {
-            Share::Whole => (first, last),
-            Share::First => (first, first.midpoint(last)),
-            Share::Second => (first.midpoint(last), last),
+            Occupancy::Whole => (first, last),
+            Occupancy::First => (first, first.midpoint(last)),
+            Occupancy::Second => (first.midpoint(last), last),
         };
         let (start, end) = (first.max(column), last);
         if end <= start {
@@ -139,7 +139,7 @@ fn coloured(mark: &Mark, number: String, columns: usize) -> String {
 
 fn plain(mark: &Mark, number: &str, columns: usize, scale: &Scale) -> String {
     let letter = if mark.nth_stage == 0 { letter(mark.task.kind) } else { letter(mark.task.kind).to_ascii_lowercase() };
-    if mark.share != Share::Whole {
+    if mark.share != Occupancy::Whole {
         let long = format!("{letter}{number}");
         let sign = if long.len() <= columns { long } else { letter.to_string() };
         return format!("{sign:-<columns$}");
@@ -195,7 +195,7 @@ fn legend(tracks: &[Track], scale: &Scale, colours: bool) -> String {
     if tracks.iter().any(|track| track.stages.len() > 1) {
         parts.push(if colours { "lighter: later stages" } else { "small letters: later stages" }.to_owned());
     }
-    if tracks.iter().any(|track| track.marks.iter().any(|mark| mark.share != Share::Whole)) {
+    if tracks.iter().any(|track| track.marks.iter().any(|mark| mark.share != Occupancy::Whole)) {
         parts.push("side by side with dashes: a pair shares the device".to_owned());
     }
     if !scale.is_exact {

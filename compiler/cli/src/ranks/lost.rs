@@ -15,11 +15,11 @@ use std::sync::Arc;
 /// Where the instructions of a program come from.
 pub(crate) struct Origins {
     pub(crate) program: Arc<Verified>,
-    pub(crate) written: Written,
+    pub(crate) written: ProgramSource,
 }
 
 /// In which form it was written.
-pub(crate) enum Written {
+pub(crate) enum ProgramSource {
     /// As a schedule.
     Schedule(Box<Schedule>, Sources),
     /// As instructions: the name of the file, and its text.
@@ -57,9 +57,9 @@ fn place(position: &Position, origins: &Origins) -> String {
     let instructions = if list == List::Setup { &code.setup } else { &code.step };
     let Some(instruction) = instructions.get(index) else { return String::new() };
     let source = match &origins.written {
-        Written::Schedule(schedule, sources) => task(program, instructions, index)
+        ProgramSource::Schedule(schedule, sources) => task(program, instructions, index)
             .map(|(word, task)| format!(", {word} {task}{}", line(schedule, sources, task))),
-        Written::Instructions(name, written) => {
+        ProgramSource::Instructions(name, written) => {
             let place = Place::Instruction(device, list, u32::try_from(index).unwrap_or(u32::MAX));
             let lines = text::parse(written).ok().map(|parsed| parsed.lines);
             lines.and_then(|lines| lines.of(place)).map(|line| format!(" ({name}:{line})"))

@@ -4,7 +4,7 @@
 
 use super::{Queue, SCHEMA, TaskArguments, Trace, Track, rows, task_name};
 use pipe_ir::ids::DeviceId;
-use pipe_plot::{Memory, Picture, Task};
+use pipe_plot::{DrawnTask, Memory, Picture};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -118,7 +118,7 @@ impl Plan<'_> {
         [(from, Queue::Out(to, transfer.class, row)), (to, Queue::In(from, transfer.class, row))]
     }
 
-    fn name(&self, task: &Task) -> (String, u32) {
+    fn name(&self, task: &DrawnTask) -> (String, u32) {
         let n_slices = self.picture.microbatches[1];
         let microbatch = task.microbatch * n_slices + task.slice;
         (task_name(task.kind, task.stage, Some(microbatch), n_slices), microbatch)
@@ -144,7 +144,7 @@ impl Plan<'_> {
     fn transfer(&self, trace: &mut Trace<'_>, place: usize) -> io::Result<()> {
         let transfer = &self.picture.transfers[place];
         let [from, to] = [transfer.from, transfer.to].map(|task| &self.picture.tasks[task as usize]);
-        let compute = |task: &Task| (DeviceId(task.device), Queue::Compute);
+        let compute = |task: &DrawnTask| (DeviceId(task.device), Queue::Compute);
         let (start, end) = (self.nanos(transfer.start), self.nanos(transfer.end));
         let mut way = Vec::new();
         if end > start {

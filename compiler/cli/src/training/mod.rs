@@ -54,7 +54,7 @@ pub(crate) struct Finished {
     /// By device: the part of a step in which its GPU ran no task of any device, in the median.
     pub(crate) gpu_idle: Vec<f64>,
     /// Memory of each device.
-    pub(crate) measured: Vec<Measured>,
+    pub(crate) measured: Vec<MeasuredMemory>,
     /// Instructions executed on all devices.
     pub(crate) instructions: u64,
     /// Time in steps.
@@ -78,7 +78,7 @@ pub(crate) struct Bubble {
 
 /// Measured memory of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Measured {
+pub(crate) struct MeasuredMemory {
     /// Its own.
     pub(crate) device: Used,
     /// That of its host.
@@ -257,7 +257,7 @@ struct Tally {
 impl Tally {
     fn new(program: &Program, first_step: u64) -> Self {
         let n_devices = program.devices.len();
-        let (busy, measured) = (vec![0.0; n_devices], vec![Measured::default(); n_devices]);
+        let (busy, measured) = (vec![0.0; n_devices], vec![MeasuredMemory::default(); n_devices]);
         let run = Finished { first_step, busy, measured, ..Finished::default() };
         Self { run, gpu_idle: vec![Vec::new(); n_devices], extent: 0.0 }
     }
@@ -279,7 +279,7 @@ impl Tally {
             let gpu_busy = device.gpu_busy.seconds() / step.wall.seconds().max(f64::MIN_POSITIVE);
             self.gpu_idle[at].push(1.0 - gpu_busy);
             let own = Used { peak: device.peak, high_water: device.high_water };
-            self.run.measured[at] = Measured { device: own, host: device.host };
+            self.run.measured[at] = MeasuredMemory { device: own, host: device.host };
         }
     }
 

@@ -31,15 +31,15 @@ pub fn target<'a>(
     pipeline: Option<&'a Pipeline>,
     stages: &'a StageSet,
     schedule: &'a Schedule,
-) -> Option<Target<'a>> {
+) -> Option<TimedTarget<'a>> {
     let (cluster, pipeline) = (request.cluster.as_ref()?, pipeline.filter(|pipeline| pipeline.has_model())?);
     let layout = Layout::of(cluster, Some(pipeline), schedule.n_devices())?;
-    Some(Target { cluster, layout, schedule, stages, pipeline })
+    Some(TimedTarget { cluster, layout, schedule, stages, pipeline })
 }
 
 /// A target on a cluster.
 #[derive(Clone, Debug)]
-pub struct Target<'a> {
+pub struct TimedTarget<'a> {
     /// The machines.
     pub cluster: &'a Cluster,
     /// Which of them stand for which device.
@@ -52,7 +52,7 @@ pub struct Target<'a> {
     pub pipeline: &'a Pipeline,
 }
 
-impl Target<'_> {
+impl TimedTarget<'_> {
     /// What the tasks take.
     #[must_use]
     pub fn tasks(&self) -> StageCosts {

@@ -6,7 +6,7 @@
 //! for several stages follows each other. A group waits for its last member.
 
 use super::collective;
-use super::durations::Target;
+use super::durations::TimedTarget;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::units::Bytes;
 use pipe_model::stage_set::WeightGroup;
@@ -37,7 +37,7 @@ impl Exchange {
 /// When the last exchange ends, and the last task before it; none where nothing is exchanged, or
 /// where steps do not flush.
 #[must_use]
-pub fn exchanged(target: &Target<'_>, timeline: &Timeline) -> Option<(Ticks, Position)> {
+pub fn exchanged(target: &TimedTarget<'_>, timeline: &Timeline) -> Option<(Ticks, Position)> {
     last_of(&exchanges(target, timeline))
 }
 
@@ -49,7 +49,7 @@ pub fn last_of(exchanges: &[Exchange]) -> Option<(Ticks, Position)> {
 
 /// All of them, in the order in which devices come to them.
 #[must_use]
-pub fn exchanges(target: &Target<'_>, timeline: &Timeline) -> Vec<Exchange> {
+pub fn exchanges(target: &TimedTarget<'_>, timeline: &Timeline) -> Vec<Exchange> {
     if target.schedule.window.is_some() {
         return Vec::new();
     }
@@ -72,13 +72,13 @@ pub fn exchanges(target: &Target<'_>, timeline: &Timeline) -> Vec<Exchange> {
 }
 
 /// The last task of a device.
-fn slot(target: &Target<'_>, device: DeviceId) -> Option<Position> {
+fn slot(target: &TimedTarget<'_>, device: DeviceId) -> Option<Position> {
     let position = target.schedule.orders[device.index()].len().checked_sub(1)?;
     Some(Position { device, position: u32::try_from(position).ok()? })
 }
 
 /// The devices that hold some weights.
-fn homes(target: &Target<'_>, group: &WeightGroup) -> Vec<DeviceId> {
+fn homes(target: &TimedTarget<'_>, group: &WeightGroup) -> Vec<DeviceId> {
     let of = |stage: &StageId| target.schedule.placement.devices_of(*stage);
     let mut homes: Vec<DeviceId> = group.stages.iter().flat_map(of).copied().collect();
     homes.sort_unstable();
@@ -86,7 +86,7 @@ fn homes(target: &Target<'_>, group: &WeightGroup) -> Vec<DeviceId> {
     homes
 }
 
-fn time(target: &Target<'_>, group: &WeightGroup, homes: &[DeviceId]) -> Ticks {
+fn time(target: &TimedTarget<'_>, group: &WeightGroup, homes: &[DeviceId]) -> Ticks {
     let account = |stage: &StageId| target.stages.accounts.get(stage.index()).map(|account| (*stage, account));
     let transformer = target.pipeline.transformer.as_ref();
     match (transformer, group.stages.first().and_then(account)) {
@@ -106,6 +106,6 @@ fn time(target: &Target<'_>, group: &WeightGroup, homes: &[DeviceId]) -> Ticks {
 
 /// How long some devices take to gather weights of so many bytes that each has a share of.
 #[must_use]
-pub fn gathered(target: &Target<'_>, members: &[DeviceId], bytes: Bytes) -> Ticks {
+pub fn gathered(target: &TimedTarget<'_>, members: &[DeviceId], bytes: Bytes) -> Ticks {
     collective::time(target.cluster, &target.layout.alike(members, 0), Collective::AllGather, bytes.0.into())
 }

@@ -2,7 +2,7 @@
 //!
 //! A step of all of them takes as long as that of the slowest, and which one that is only the timeline says.
 
-use super::durations::{Target, stage_costs};
+use super::durations::{TimedTarget, stage_costs};
 use crate::Request;
 use pipe_ir::ids::DeviceId;
 use pipe_schedule::order::Order;
@@ -17,7 +17,7 @@ const MOST: usize = 64;
 /// How long transfers between two devices take, the lower one first, ascending.
 pub type Way = Vec<((DeviceId, DeviceId), Ticks)>;
 
-impl Target<'_> {
+impl TimedTarget<'_> {
     /// The ways of all pipelines side by side, without those that are nowhere slower than another
     /// one; of too many different ones, one that is nowhere quicker than any. Where only so many
     /// nodes are known, transfers between others take no time, and of too many ways some stand for
@@ -67,7 +67,7 @@ pub(super) fn slowest_links(ways: impl IntoIterator<Item = Way>) -> Way {
 
 /// The costs of the slowest pipeline; none where one stands for all.
 #[must_use]
-pub fn slowest(target: &Target<'_>, request: &Request, order: &Order) -> Option<Costs> {
+pub fn slowest(target: &TimedTarget<'_>, request: &Request, order: &Order) -> Option<Costs> {
     let ways = target.ways(None);
     if ways.len() < 2 {
         return None;

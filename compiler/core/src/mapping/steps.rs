@@ -8,7 +8,7 @@ use super::{MappingResult, Objective, Options, best};
 use crate::Request;
 use crate::analyze::analyze;
 use crate::cluster::Cluster;
-use crate::cluster::durations::{Target, stage_costs, target};
+use crate::cluster::durations::{TimedTarget, stage_costs, target};
 use crate::elaborate::elaborate;
 use crate::timing::Setting;
 use pipe_lower::undivided;
@@ -28,7 +28,7 @@ use pipe_syntax::source::{Source, Sources};
 pub struct Steps<'a> {
     setting: Setting<'a>,
     order: &'a Order,
-    target: Target<'a>,
+    target: TimedTarget<'a>,
     /// What the step takes on the cluster of a request.
     time: &'a dyn Fn(&Request) -> Ticks,
     /// What tasks take, where that does not depend on the order: nodes are alike inside, and tasks
@@ -82,7 +82,7 @@ impl Objective for Steps<'_> {
         let Some(tasks) = &self.tasks else { return Ticks::ZERO };
         let known = u32::try_from(begun.len()).unwrap_or(u32::MAX);
         let layout = self.target.layout.clone().on_nodes(self.target.cluster, begun);
-        let target = Target { layout, ..self.target.clone() };
+        let target = TimedTarget { layout, ..self.target.clone() };
         let schedule = self.target.schedule;
         let of = |way| {
             let costs = target.costs(self.setting.request, tasks.clone(), stage_costs(way));
@@ -103,7 +103,7 @@ impl Objective for Steps<'_> {
 }
 
 /// Whether what tasks take is the same on whatever nodes.
-fn is_inside(target: &Target<'_>) -> bool {
+fn is_inside(target: &TimedTarget<'_>) -> bool {
     let (tensor, per_node) = (target.layout.tensor, target.cluster.per_node());
     let settings = target.pipeline.transformer.as_ref().map(|transformer| &transformer.settings);
     let is_free = settings.is_none_or(|settings| settings.zero < 2 && settings.expert == 1);

@@ -6,7 +6,7 @@ use pipe_ir::program::{Access, DeviceProgram, Program};
 
 /// What a buffer holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Held {
+pub struct LiveBuffer {
     /// A row of [`Program::values`].
     pub value: ValueId,
     /// Of which microbatch, if of one.
@@ -16,7 +16,7 @@ pub struct Held {
 /// What each buffer of a device holds, as far as its list was followed: rows of the table of
 /// buffers are used again and again.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Holds(Vec<Option<Held>>);
+pub struct Holds(Vec<Option<LiveBuffer>>);
 
 impl Holds {
     /// Before the first instruction.
@@ -27,7 +27,7 @@ impl Holds {
 
     /// What a buffer holds since its `alloc`, if that was said yet.
     #[must_use]
-    pub fn of(&self, buffer: BufferId) -> Option<Held> {
+    pub fn of(&self, buffer: BufferId) -> Option<LiveBuffer> {
         self.0[buffer.index()]
     }
 
@@ -35,11 +35,11 @@ impl Holds {
     pub fn follow(&mut self, program: &Program, device: &DeviceProgram, instruction: &Instruction) {
         let of = |value: ValueId, microbatch: MicrobatchId| {
             let is_persistent = program.value(value).kind.is_persistent();
-            Held { value, microbatch: (!is_persistent).then_some(microbatch) }
+            LiveBuffer { value, microbatch: (!is_persistent).then_some(microbatch) }
         };
         match *instruction {
             Instruction::Alloc { buffer } => self.0[buffer.index()] = None,
-            Instruction::Fill { buffer, value, .. } => self.hold(buffer, Held { value, microbatch: None }),
+            Instruction::Fill { buffer, value, .. } => self.hold(buffer, LiveBuffer { value, microbatch: None }),
             Instruction::Load { buffer, value, microbatch }
             | Instruction::RecvStart { buffer, value, microbatch, .. } => self.hold(buffer, of(value, microbatch)),
             Instruction::Run { exec, microbatch, operands } => {
@@ -65,7 +65,7 @@ impl Holds {
         }
     }
 
-    fn hold(&mut self, buffer: BufferId, held: Held) {
+    fn hold(&mut self, buffer: BufferId, held: LiveBuffer) {
         self.0[buffer.index()].get_or_insert(held);
     }
 }

@@ -23,12 +23,12 @@ pub struct WeightsReport {
     /// Bytes of all versions on all devices, where a model is bound.
     pub bytes: Option<u64>,
     /// By stage.
-    pub stages: Vec<StageReport>,
+    pub stages: Vec<StageVersions>,
 }
 
 /// Versions of one stage's weights.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct StageReport {
+pub struct StageVersions {
     /// Which.
     pub stage: u32,
     /// The share of microbatches that read the newest version that their step can have.
@@ -51,7 +51,7 @@ impl WeightsReport {
     pub fn new(schedule: &Schedule, versions: &Versions) -> Option<Self> {
         let window = schedule.window.as_ref()?;
         let rows = window.stages.iter().zip(&versions.stages).enumerate();
-        let stages = rows.map(|(index, (stage, staleness))| StageReport {
+        let stages = rows.map(|(index, (stage, staleness))| StageVersions {
             stage: u32::try_from(index).unwrap_or(u32::MAX),
             fresh: share(staleness.fresh as u64, staleness.microbatches as u64),
             staleness_mean: share(staleness.sum, staleness.microbatches as u64),

@@ -29,7 +29,7 @@ const TRIES: usize = 8;
 
 /// A target, and how it is to be searched.
 #[derive(Clone, Copy)]
-pub struct Target<'a> {
+pub struct SearchTarget<'a> {
     /// Its text.
     pub root: &'a Source,
     /// Where imports come from.
@@ -54,7 +54,7 @@ pub struct Moves {
 /// What is otherwise: the stages that recompute, and what lives with the hosts.
 type Change<'a> = (&'a [StageId], Option<Offload>);
 
-impl Target<'_> {
+impl SearchTarget<'_> {
     /// The target with a change.
     fn with(&self, sources: &mut Sources, (stages, offload): Change<'_>) -> Result<Prepared, Box<Compilation>> {
         let mut request = self.request.clone();

@@ -1,6 +1,6 @@
 //! The portfolio: starts, rounds of improvement, and attempts at a proof.
 
-use crate::driver::subtasks::{Context, Outcome, Start, Work, Workers, collect};
+use crate::driver::subtasks::{Context, Outcome, Start, Subtask, Workers, collect};
 use crate::{Known, Options};
 use pipe_schedule::dispatch::job::{Job, Orders, Time};
 use pipe_schedule::dispatch::plan::Length;
@@ -166,12 +166,12 @@ impl Portfolio<'_> {
     }
 
     /// Does pieces of work and takes note of what came of them. Says how many starts there were.
-    pub(crate) fn perform(&mut self, works: &[Work]) -> Vec<usize> {
+    pub(crate) fn perform(&mut self, works: &[Subtask]) -> Vec<usize> {
         let mut counts = Vec::with_capacity(works.len());
         let mut help = None;
         for (work, outcome) in works.iter().zip(self.context.all(works, self.workers)) {
             let mut count = 0;
-            if let (Work::Anneal { start, .. }, Outcome::Starts(found)) = (work, &outcome) {
+            if let (Subtask::Anneal { start, .. }, Outcome::Starts(found)) = (work, &outcome) {
                 let is_shorter = found.iter().any(|found| found.long.length.length < start.long.length.length);
                 help = Some(help.unwrap_or(false) || is_shorter);
             }
@@ -208,18 +208,18 @@ impl Portfolio<'_> {
         }
         let of_short = self.add_known(known);
         let in_turn = self.context.short.in_turn();
-        self.perform(&of_short.into_iter().chain(in_turn).map(Work::Measure).collect::<Vec<_>>());
+        self.perform(&of_short.into_iter().chain(in_turn).map(Subtask::Measure).collect::<Vec<_>>());
         if self.goes_on() {
             let tries = (DEPTHS / self.context.short.n_tasks().max(1) as u64).min(MOST_DEPTHS);
             // The rest of the search draws the same numbers with and without these.
             let mut random = self.random.clone();
-            let deepen = (0..SEEDS).map(|_| Work::Deepen { tries, seed: random.draw() });
-            let works: Vec<Work> = deepen.chain((0..SPARE).map(|spare| Work::TakeTurns { spare })).collect();
+            let deepen = (0..SEEDS).map(|_| Subtask::Deepen { tries, seed: random.draw() });
+            let works: Vec<Subtask> = deepen.chain((0..SPARE).map(|spare| Subtask::TakeTurns { spare })).collect();
             self.perform(&works);
         }
         let narrow = (BUILD_WIDTH * SHORT_TASKS / self.context.short.n_tasks().max(1)).clamp(1, BUILD_WIDTH);
         for split in self.forms() {
-            let build = |width| [false, true].map(|backwards| Work::Build { width, backwards, split: *split });
+            let build = |width| [false, true].map(|backwards| Subtask::Build { width, backwards, split: *split });
             if self.goes_on() {
                 self.perform(&[build(narrow.div_ceil(8)), build(narrow)].concat());
             }
@@ -289,8 +289,8 @@ impl Portfolio<'_> {
             if found >= ENOUGH_PERIODS || !self.goes_on() {
                 return;
             }
-            let works: Vec<Work> =
-                periods.iter().map(|period| Work::Blocks { period: *period, width, split }).collect();
+            let works: Vec<Subtask> =
+                periods.iter().map(|period| Subtask::Blocks { period: *period, width, split }).collect();
             found += self.perform(&works).iter().filter(|count| **count > 0).count();
         }
     }

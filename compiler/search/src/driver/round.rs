@@ -2,7 +2,7 @@
 //! proof, each round more of them.
 
 use super::portfolio::{BLOCK_EFFORT, Portfolio};
-use crate::driver::subtasks::Work;
+use crate::driver::subtasks::Subtask;
 use crate::heuristics::priority::{Effort, Origin};
 use crate::heuristics::warmup_depth::has_depths;
 use pipe_schedule::dispatch::Objective;
@@ -46,7 +46,7 @@ impl Portfolio<'_> {
         let is_small = self.context.long.n_tasks() <= SMALL_TASKS && self.context.objective == Objective::Makespan;
         let best = self.best.as_ref().map(|(best, _)| best.length).filter(|_| is_small && self.goes_on());
         if let Some(below) = best {
-            self.perform(&[Work::Prove { below, width: PROOF_WIDTH as usize, questions: QUESTIONS }]);
+            self.perform(&[Subtask::Prove { below, width: PROOF_WIDTH as usize, questions: QUESTIONS }]);
         }
     }
 
@@ -77,7 +77,7 @@ impl Portfolio<'_> {
     }
 
     /// Changes of single tasks: of the best starts, and of the best long step.
-    fn changes(&mut self, effort: u64) -> Vec<Work> {
+    fn changes(&mut self, effort: u64) -> Vec<Subtask> {
         let context = &self.context;
         let durations = || context.short.series.iter().map(|series| series.duration);
         let mean = durations().sum::<Time>() / context.short.series.len().max(1) as Time;
@@ -88,23 +88,23 @@ impl Portfolio<'_> {
         for (place, start) in self.starts.iter().take(finalists).enumerate() {
             let heat = [mean / 2, mean / 4, mean, mean / 2][(place + self.round as usize) % 4].max(1);
             let tries = tries(&context.short);
-            works.push(Work::Anneal { start: start.clone(), tries, heat, seed: self.random.draw() });
+            works.push(Subtask::Anneal { start: start.clone(), tries, heat, seed: self.random.draw() });
         }
         if let Some((_, orders)) = self.best.as_ref().filter(|_| self.is_short()) {
             let heat = durations().min().unwrap_or(0) / 4 + 1;
             let tries = tries(&context.long);
-            works.push(Work::Polish { orders: orders.clone(), tries, heat, seed: self.random.draw() });
+            works.push(Subtask::Polish { orders: orders.clone(), tries, heat, seed: self.random.draw() });
         }
         if has_depths(&context.long) {
             let tries = tries(&context.long) / SHIFTS;
-            works.push(Work::Deepen { tries, seed: self.random.draw() });
+            works.push(Subtask::Deepen { tries, seed: self.random.draw() });
         }
         works
     }
 
     /// Looks for priorities: those of slopes, also with fewer devices, of rules that are good
     /// already, and of a good schedule or, every other round, of one that does not fit.
-    fn priorities(&mut self, effort: u64) -> Vec<Work> {
+    fn priorities(&mut self, effort: u64) -> Vec<Subtask> {
         let tries = tries(effort, &self.context.short);
         let turn = self.round as usize / 2 % self.guides.len().max(1);
         let guide = self.guides.get(turn).map(|(_, orders)| orders).filter(|_| self.round.is_multiple_of(2));
@@ -119,14 +119,14 @@ impl Portfolio<'_> {
         let heat = |origin: &Origin| if matches!(origin, Origin::Rule(_)) { 1 } else { 3 };
         let work = |origin: Origin| {
             let effort = Effort { tries, heat: heat(&origin) };
-            Work::Prioritize { origin, effort, seed: self.random.draw() }
+            Subtask::Prioritize { origin, effort, seed: self.random.draw() }
         };
         all.into_iter().map(work).collect()
     }
 
     /// Attempts at a proof that nothing is shorter. Devices alone are quickly done; in pairs, and
     /// all together, a part of the gap is more than nothing.
-    fn proofs(&self, best: Time) -> Vec<Work> {
+    fn proofs(&self, best: Time) -> Vec<Subtask> {
         let job = &self.context.long;
         let width = self.grown(PROOF_WIDTH).min(MOST_WIDTH) as usize;
         let questions = self.grown(QUESTIONS);
@@ -137,10 +137,10 @@ impl Portfolio<'_> {
         let busiest = job.on_device.iter().map(Vec::len).max().unwrap_or(0);
         if busiest * job.microbatches <= RELAXED_TASKS {
             let below = [part(1), best, part(2)][self.round as usize % 3];
-            works.push(Work::Refute { below, width, questions, in_pairs: self.round > PAIRLESS_ROUNDS });
+            works.push(Subtask::Refute { below, width, questions, in_pairs: self.round > PAIRLESS_ROUNDS });
         }
         if job.n_tasks() <= PROVABLE_TASKS && self.round > 1 {
-            works.push(Work::Prove { below, width, questions });
+            works.push(Subtask::Prove { below, width, questions });
         }
         works
     }

@@ -52,7 +52,7 @@ pub(crate) struct Start {
 
 /// A piece of work.
 #[derive(Clone, Debug)]
-pub(crate) enum Work {
+pub(crate) enum Subtask {
     /// Measure orders of the short step.
     Measure(Orders),
     /// Building blocks with a period, if wanted with all backwards in halves.
@@ -110,28 +110,28 @@ fn at_most(mut questions: u64, go_on: &mut dyn FnMut() -> bool) -> impl FnMut() 
 
 impl Context {
     /// Does all pieces, and returns what came of each, in their order.
-    pub(crate) fn all(&self, works: &[Work], workers: &dyn Workers) -> Vec<Outcome> {
+    pub(crate) fn all(&self, works: &[Subtask], workers: &dyn Workers) -> Vec<Outcome> {
         let outcomes = collect(workers, works.len(), &|index| self.perform(&works[index], &mut || workers.go_on()));
         outcomes.into_iter().map(|outcome| outcome.unwrap_or(Outcome::Nothing)).collect()
     }
 
-    fn perform(&self, work: &Work, go_on: &mut dyn FnMut() -> bool) -> Outcome {
+    fn perform(&self, work: &Subtask, go_on: &mut dyn FnMut() -> bool) -> Outcome {
         match work {
-            Work::Measure(orders) => Outcome::Starts(self.start(orders.clone(), go_on).into_iter().collect()),
-            Work::Blocks { period, width, split } => {
+            Subtask::Measure(orders) => Outcome::Starts(self.start(orders.clone(), go_on).into_iter().collect()),
+            Subtask::Blocks { period, width, split } => {
                 let job = self.short_of(*split);
                 let found = blocks(&job, *period, *width, go_on);
                 let blocks = found.iter().take(BLOCKS).map(|block| orders_of_block(&job, block));
                 Outcome::Starts(blocks.filter_map(|orders| self.start(orders, go_on)).collect())
             }
-            Work::Build { width, backwards, split } => self.build(*width, *backwards, &self.short_of(*split), go_on),
-            Work::Anneal { start, tries, heat, seed } => {
+            Subtask::Build { width, backwards, split } => self.build(*width, *backwards, &self.short_of(*split), go_on),
+            Subtask::Anneal { start, tries, heat, seed } => {
                 let course = Course { tries: *tries, heat: *heat, frozen: start.long.window.as_ref() };
                 let found = self.changed(&self.short, &start.orders, &course, *seed, go_on);
                 Outcome::Starts(found.and_then(|(_, orders)| self.start(orders, go_on)).into_iter().collect())
             }
-            Work::Prioritize { origin, effort, seed } => self.prioritize(origin, *effort, *seed, go_on),
-            Work::TakeTurns { spare } => {
+            Subtask::Prioritize { origin, effort, seed } => self.prioritize(origin, *effort, *seed, go_on),
+            Subtask::TakeTurns { spare } => {
                 let orders = |job: &Job| {
                     let mut fill = Fill::new(job, self.objective)?;
                     let frame = in_turns(job, &fill, *spare)?;
@@ -142,7 +142,7 @@ impl Context {
                 };
                 self.both(None, orders, go_on)
             }
-            Work::Deepen { tries, seed } => {
+            Subtask::Deepen { tries, seed } => {
                 let random = &mut Random::new(*seed);
                 let enough = DEEP_TASKS / self.long.series.len().max(1);
                 let job = self.long.with_microbatches(enough.clamp(self.short.microbatches, self.long.microbatches));
@@ -150,12 +150,12 @@ impl Context {
                 let orders = |depths: &Depths, job: &Job| orders_of_depths(job, self.objective, depths);
                 found.map_or(Outcome::Nothing, |depths| self.both(None, |job| orders(&depths, job), go_on))
             }
-            Work::Polish { orders, tries, heat, seed } => {
+            Subtask::Polish { orders, tries, heat, seed } => {
                 let course = Course { tries: *tries, heat: *heat, frozen: None };
                 let found = self.changed(&self.long, orders, &course, *seed, go_on);
                 found.map_or(Outcome::Nothing, |(length, orders)| Outcome::Long(length, orders))
             }
-            Work::Prove { below, width, questions } => {
+            Subtask::Prove { below, width, questions } => {
                 let beam = Beam { width: *width, below: *below, exact: true };
                 let explored = explore(&self.long.relaxed(), &beam, &mut at_most(*questions, go_on));
                 let found = explored.found.and_then(|(_, orders)| self.measured(&self.long, orders));
@@ -168,7 +168,7 @@ impl Context {
                     None => Outcome::Nothing,
                 }
             }
-            Work::Refute { below, width, questions, in_pairs } => {
+            Subtask::Refute { below, width, questions, in_pairs } => {
                 let beam = Beam { width: *width, below: *below, exact: true };
                 let job = self.long.relaxed();
                 Outcome::Bound(refute(&job, &job.reversed(), beam, *in_pairs, &mut at_most(*questions, go_on)), None)

@@ -12,7 +12,7 @@ use super::candidate::{Candidate, Keeping, Layout};
 use super::families::Variant;
 use super::problem::Problem;
 use crate::tune::instantiate::Instance;
-use pipe_compiler::cluster::durations::{Target, target};
+use pipe_compiler::cluster::durations::{TimedTarget, target};
 use pipe_compiler::cluster::{DeviceSlot, collective};
 use pipe_compiler::resolve_costs::costs;
 use pipe_ir::ids::{DeviceId, MicrobatchId};
@@ -142,7 +142,7 @@ fn sketch(
 }
 
 /// What every device exchanges at the end of a step at least.
-fn least_exchange(target: &Target<'_>, transformer: &Option<Transformer>) -> Ticks {
+fn least_exchange(target: &TimedTarget<'_>, transformer: &Option<Transformer>) -> Ticks {
     let Some(transformer) = transformer else { return Ticks::ZERO };
     let mut of_device = vec![Ticks::ZERO; target.schedule.n_devices()];
     for (stage, account) in target.schedule.placement.stages().zip(&target.stages.accounts) {

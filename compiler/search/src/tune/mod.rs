@@ -26,7 +26,7 @@ pub use evaluate::StepTime;
 pub use families::{LEFT_OUT, Variant, variants};
 pub use problem::{FIXED, Problem, TuneRequest, problem};
 pub use queue::tune;
-pub use result::{Counts, Misfit, Progress, TuneResult};
+pub use result::{Counts, Misfit, TuneProgress, TuneResult};
 pub use space::{Refusal, Space, away, keepings, space};
 
 use instantiate::Instance;

@@ -16,7 +16,7 @@ use crate::Workers;
 use crate::tune::bound::{Prospect, is_reordered, of_candidate, of_group};
 use crate::tune::near_misses::misfits;
 use crate::tune::node_order::{NodeOrder, with_node_order};
-use crate::tune::result::{Counts, Misfit, Progress, TuneResult};
+use crate::tune::result::{Counts, Misfit, TuneProgress, TuneResult};
 use pipe_ir::units::Bytes;
 use pipe_schedule::units::Ticks;
 use std::cmp::Reverse;
@@ -74,7 +74,7 @@ pub fn tune(
     space: &Space,
     n_best: usize,
     workers: &dyn Workers,
-    report: &mut dyn FnMut(&Progress<'_>),
+    report: &mut dyn FnMut(&TuneProgress<'_>),
 ) -> TuneResult {
     let written = Instance::new(problem);
     let (mut queue, mut is_complete) = (Queue::new(problem, space), true);
@@ -319,10 +319,10 @@ impl Queue {
         }
     }
 
-    fn progress(&self) -> Progress<'_> {
+    fn progress(&self) -> TuneProgress<'_> {
         let settled = self.found.best.first().map(|(candidate, taken)| (candidate, taken.time));
         let finished = self.taken.iter().map(|(candidate, taken)| (candidate, taken.time));
-        Progress {
+        TuneProgress {
             counts: self.found.counts,
             found: self.found.best.len(),
             best: settled.or_else(|| finished.min_by_key(|(candidate, time)| (*time, *candidate))),

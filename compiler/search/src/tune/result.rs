@@ -30,7 +30,7 @@ pub struct Counts {
 
 /// What is known while the queue is worked off.
 #[derive(Clone, Copy, Debug)]
-pub struct Progress<'a> {
+pub struct TuneProgress<'a> {
     /// What was done.
     pub counts: Counts,
     /// How many are finished for good.

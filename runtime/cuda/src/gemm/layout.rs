@@ -1,6 +1,6 @@
 //! From strides to layouts of the library.
 
-use super::{Layout, Product, Shape};
+use super::{MatrixLayout, Product, Shape};
 use pipe_ir::graph::DType;
 use pipe_ir::kernels::{Gemm, Location, Matrix};
 use pipe_ir::units::{ALIGNMENT, Bytes};
@@ -31,12 +31,12 @@ impl Plane {
         ((self.strides.0 == 1 || self.rows == 1) && leading >= self.rows).then_some(leading)
     }
 
-    fn layout(&self, element: Bytes) -> Option<Layout> {
+    fn layout(&self, element: Bytes) -> Option<MatrixLayout> {
         let plain = self.leading().map(|leading| (leading, false));
         let (leading, transposed) = plain.or_else(|| Some((self.transposed().leading()?, true)))?;
         let step = self.step.saturating_mul(element.0);
         let alignment = [ALIGNMENT.0, self.at.offset.0, step].into_iter().map(u64::trailing_zeros).min()?;
-        Some(Layout { leading, transposed, step: self.step, alignment: 1 << alignment })
+        Some(MatrixLayout { leading, transposed, step: self.step, alignment: 1 << alignment })
     }
 }
 

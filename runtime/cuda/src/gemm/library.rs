@@ -7,7 +7,7 @@
 //! them. What the host must keep until a call returns, the two scalars, it keeps: the library reads
 //! them while it queues the call.
 
-use super::{Layout, Shape};
+use super::{MatrixLayout, Shape};
 use crate::found::bring;
 use cudarc::cublaslt::{result, sys};
 use pipe_ir::graph::DType;
@@ -158,7 +158,7 @@ impl Library {
         use sys::cublasLtMatmulPreferenceAttributes_t as Attribute;
         let preference = result::create_matmul_pref()?;
         let (workspace, left, right, to) = (WORKSPACE as u64, &shape.left, &shape.right, &shape.result);
-        let aligned = |layout: &Layout| layout.alignment;
+        let aligned = |layout: &MatrixLayout| layout.alignment;
         // SAFETY: a `uint64_t`, then `uint32_t`s, for a descriptor made above.
         let wished = unsafe {
             let set = |attribute, value: *const c_void, bytes| {
@@ -225,7 +225,7 @@ const fn element(dtype: DType) -> sys::cudaDataType {
 /// The descriptor of a matrix of the product, and of all others of its batch.
 fn layout(
     shape: &Shape,
-    layout: &Layout,
+    layout: &MatrixLayout,
     dtype: DType,
     (rows, columns): (u64, u64),
 ) -> Result<sys::cublasLtMatrixLayout_t, result::CublasError> {

@@ -43,16 +43,16 @@ pub(crate) struct Shape {
     pub(crate) inner: u64,
     /// How many products.
     pub(crate) count: u64,
-    pub(crate) left: Layout,
-    pub(crate) right: Layout,
-    pub(crate) result: Layout,
+    pub(crate) left: MatrixLayout,
+    pub(crate) right: MatrixLayout,
+    pub(crate) result: MatrixLayout,
     /// Whether the product is added to what is there.
     pub(crate) accumulate: bool,
 }
 
 /// How a matrix of a [`Shape`] lies in memory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Layout {
+pub(crate) struct MatrixLayout {
     /// From one column to the next, as it is stored.
     pub(crate) leading: u64,
     /// Whether its transpose is stored; never of the result.

@@ -1,6 +1,6 @@
 //! What the library is asked for, computed by its own rules, against the product of the kernel's strides.
 
-use super::{Layout, products};
+use super::{MatrixLayout, products};
 use pipe_ir::graph::DType;
 use pipe_ir::kernels::{Gemm, Location, Matrix, Place};
 use pipe_ir::units::Bytes;
@@ -42,7 +42,7 @@ fn computed(gemm: &Gemm, memory: &mut Memory) -> Option<usize> {
         };
         let ((left, l), (right, r), (result, d)) = (of(call.left), of(call.right), of(call.result));
         let shape = &call.shape;
-        let at = |layout: &Layout, start: usize, batch: u64, row: u64, column: u64| {
+        let at = |layout: &MatrixLayout, start: usize, batch: u64, row: u64, column: u64| {
             let (row, column) = if layout.transposed { (column, row) } else { (row, column) };
             start + (batch * layout.step + column * layout.leading + row) as usize
         };

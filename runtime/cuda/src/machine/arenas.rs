@@ -46,14 +46,14 @@ pub(super) struct Arenas {
     /// For the first messages between processes.
     trial: DeviceMemory,
     staging: PinnedMemory,
-    layout: Layout,
+    layout: ArenaLayout,
     /// What is loaded in a step.
     pub(super) loads: BTreeMap<(ValueId, MicrobatchId), Staged>,
 }
 
 /// Where things are in staging memory, one after the other: an image of the records of each GPU, data, losses.
 #[derive(Clone, Debug)]
-struct Layout {
+struct ArenaLayout {
     n_gpus: usize,
     n_steps: usize,
     /// Runs that look at data.
@@ -63,7 +63,7 @@ struct Layout {
     losses: Vec<usize>,
 }
 
-impl Layout {
+impl ArenaLayout {
     const fn numbers(&self) -> usize {
         self.n_steps * NUMBERS_BYTES
     }
@@ -105,7 +105,7 @@ impl Arenas {
         let ids = own.clone().map(DeviceId::from_index);
         let devices =
             ids.clone().map(|device| arenas(program, device, assignment.gpu_of(device))).collect::<Result<_, _>>()?;
-        let layout = Layout {
+        let layout = ArenaLayout {
             n_gpus: assignment.gpus().len(),
             n_steps: program.n_steps.max(1) as usize,
             n_checks,

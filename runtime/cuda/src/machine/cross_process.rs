@@ -12,7 +12,7 @@ use super::super::commands::{CommandList, Home, Part, Queue, Work};
 use super::super::driver::Area;
 use super::super::nccl::{Line, Links, Move};
 use crate::machine::kernel_args::KernelArgs;
-use crate::machine::launch_plan::{Builder, Joint, Task};
+use crate::machine::launch_plan::{Builder, Joint, Operation};
 use crate::machine::modules::Shared;
 use pipe_distributed::collective::own_bytes;
 use pipe_ir::graph::DType;
@@ -98,9 +98,9 @@ pub(super) fn scratch(program: &Program, commands: &CommandList) -> BTreeMap<Gro
 
 impl<'a> Builder<'a> {
     /// A copy between two places of this process.
-    pub(super) fn copied(&self, stream: usize, to: Area, from: Area) -> Task {
+    pub(super) fn copied(&self, stream: usize, to: Area, from: Area) -> Operation {
         let is_near = self.assignment.are_near(&self.launch_plan.streams[stream], [to, from]);
-        if is_near { Task::Copy { to, from } } else { Task::CopyAround { to, from } }
+        if is_near { Operation::Copy { to, from } } else { Operation::CopyAround { to, from } }
     }
 
     /// What a group does together.
@@ -158,7 +158,7 @@ impl<'a> Builder<'a> {
         let line = Line::Transfer(from, to, class);
         let peer = links.place(line, if sends { to } else { from });
         let moves = vec![Move { peer, area: self.area(home), sends }];
-        self.act(stream, Task::Exchange { line, moves });
+        self.act(stream, Operation::Exchange { line, moves });
         Ok(())
     }
 
@@ -190,7 +190,7 @@ impl<'a> Builder<'a> {
                     sums.push((team.sum(range.len()), summands));
                 }
             }
-            self.act(stream, Task::Exchange { line, moves });
+            self.act(stream, Operation::Exchange { line, moves });
             for (key, summands) in sums {
                 let (code, places) = (self.code, KernelArgs { parts: &summands, ..KernelArgs::default() });
                 for launch in code.sum(&key) {
@@ -215,12 +215,14 @@ impl<'a> Builder<'a> {
                 match (from, to) {
                     (Some(area), None) => moves.push(Move { peer: peer(member), area, sends: true }),
                     (None, Some(area)) => moves.push(Move { peer: peer(share), area, sends: false }),
-                    (Some(from), Some(to)) if !team.adds() && from != to => self.act(stream, Task::Copy { to, from }),
+                    (Some(from), Some(to)) if !team.adds() && from != to => {
+                        self.act(stream, Operation::Copy { to, from })
+                    }
                     (Some(_), Some(_)) | (None, None) => {}
                 }
             }
         }
-        self.act(stream, Task::Exchange { line, moves });
+        self.act(stream, Operation::Exchange { line, moves });
         Ok(())
     }
 }

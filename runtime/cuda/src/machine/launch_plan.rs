@@ -27,12 +27,12 @@ use std::ops::Range;
 #[derive(Clone, Debug)]
 pub(super) struct Action {
     pub(super) stream: usize,
-    pub(super) task: Task,
+    pub(super) task: Operation,
 }
 
 /// What to do; events and marks by their places.
 #[derive(Clone, Debug)]
-pub(super) enum Task {
+pub(super) enum Operation {
     /// Goes on after an event.
     Wait(usize),
     /// An event is over.
@@ -97,6 +97,7 @@ pub(super) struct Joint {
 }
 
 /// A command list that can be submitted.
+#[derive(Default)]
 pub(super) struct LaunchPlan {
     /// Devices of this process.
     pub(super) own: Range<usize>,
@@ -161,16 +162,7 @@ impl LaunchPlan {
         };
         let places = (0..assignment.gpus().len()).chain(commands.queues.iter().map(place));
         let streams = places.map(|gpu| Ok(Stream::new(&assignment.gpus()[gpu])?)).collect::<Result<_, RunError>>()?;
-        let launch_plan = Self {
-            own: assignment.own(),
-            actions: Vec::new(),
-            streams,
-            events: Vec::new(),
-            marks: Vec::new(),
-            starts: Vec::new(),
-            runs: Vec::new(),
-            joint: Vec::new(),
-        };
+        let launch_plan = Self { own: assignment.own(), streams, ..Self::default() };
         let (events, next) = (vec![None; commands.n_events as usize], vec![0; program.devices.len()]);
         let queues = &commands.queues;
         let (here, over) = (vec![None; launch_plan.streams.len()], vec![None; assignment.gpus().len()]);
@@ -202,8 +194,8 @@ impl LaunchPlan {
 }
 
 impl Builder<'_> {
-    pub(super) fn act(&mut self, stream: usize, task: Task) {
-        if !matches!(task, Task::Mark(_) | Task::Record(_)) {
+    pub(super) fn act(&mut self, stream: usize, task: Operation) {
+        if !matches!(task, Operation::Mark(_) | Operation::Record(_)) {
             self.here[stream] = None;
         }
         self.launch_plan.actions.push(Action { stream, task });
@@ -218,7 +210,7 @@ impl Builder<'_> {
     fn record(&mut self, stream: usize) -> Result<usize, RunError> {
         let event = self.launch_plan.events.len();
         self.launch_plan.events.push(Event::new(self.launch_plan.streams[stream].gpu())?);
-        self.act(stream, Task::Record(event));
+        self.act(stream, Operation::Record(event));
         Ok(event)
     }
 
@@ -229,7 +221,7 @@ impl Builder<'_> {
         }
         let mark = self.launch_plan.marks.len();
         self.launch_plan.marks.push(Event::timed(self.launch_plan.streams[stream].gpu())?);
-        self.act(stream, Task::Mark(mark));
+        self.act(stream, Operation::Mark(mark));
         self.here[stream] = Some(mark);
         Ok(mark)
     }
@@ -243,13 +235,13 @@ impl Builder<'_> {
         let first = self.record(0)?;
         for gpu in 0..n_gpus {
             if gpu > 0 {
-                self.act(gpu, Task::Wait(first));
+                self.act(gpu, Operation::Wait(first));
             }
             if self.is_step() {
                 let (to, from) = self.arenas.numbers(gpu);
-                self.act(gpu, Task::Copy { to, from });
+                self.act(gpu, Operation::Copy { to, from });
                 if let Some((errors, _)) = self.arenas.errors(gpu) {
-                    self.act(gpu, Task::Fill(errors, 0));
+                    self.act(gpu, Operation::Fill(errors, 0));
                 }
                 let start = self.mark(gpu)?;
                 self.launch_plan.starts.push(start);
@@ -257,7 +249,7 @@ impl Builder<'_> {
             let begun = self.record(gpu)?;
             for stream in n_gpus..self.launch_plan.streams.len() {
                 if self.gpu_of(stream) == gpu {
-                    self.act(stream, Task::Wait(begun));
+                    self.act(stream, Operation::Wait(begun));
                 }
             }
         }
@@ -268,15 +260,15 @@ impl Builder<'_> {
         let n_gpus = self.assignment.gpus().len();
         for stream in n_gpus..self.launch_plan.streams.len() {
             let ended = self.record(stream)?;
-            self.act(self.gpu_of(stream), Task::Wait(ended));
+            self.act(self.gpu_of(stream), Operation::Wait(ended));
         }
         for gpu in 0..n_gpus {
             if let Some((from, to)) = self.arenas.errors(gpu).filter(|_| self.is_step()) {
-                self.act(gpu, Task::Copy { to, from });
+                self.act(gpu, Operation::Copy { to, from });
             }
             if gpu > 0 {
                 let ended = self.record(gpu)?;
-                self.act(0, Task::Wait(ended));
+                self.act(0, Operation::Wait(ended));
             }
         }
         Ok(())
@@ -288,7 +280,7 @@ impl Builder<'_> {
             match call {
                 Call::Wait(queue, event) => {
                     if let Some(event) = self.events[event.0 as usize] {
-                        self.act(n_gpus + queue.0 as usize, Task::Wait(event));
+                        self.act(n_gpus + queue.0 as usize, Operation::Wait(event));
                     }
                 }
                 Call::Record(queue, event) => {
@@ -314,20 +306,20 @@ impl Builder<'_> {
             Work::Together { collective, parts, .. } => {
                 return self.together(stream, (queue, *collective, parts), work);
             }
-            Work::Fill { home, value, with: Fill::Init } => Task::Init(self.area(*home), *value, home.device),
-            Work::Fill { home, with: Fill::Zero, .. } if self.is_step() => Task::Fill(self.area(*home), 0),
-            Work::Fill { home, with: Fill::Zero, .. } => Task::Zero(self.area(*home)),
+            Work::Fill { home, value, with: Fill::Init } => Operation::Init(self.area(*home), *value, home.device),
+            Work::Fill { home, with: Fill::Zero, .. } if self.is_step() => Operation::Fill(self.area(*home), 0),
+            Work::Fill { home, with: Fill::Zero, .. } => Operation::Zero(self.area(*home)),
             Work::Load { home, value, microbatch } => {
                 let from = self.arenas.loaded(*value, *microbatch);
-                Task::Copy { to: self.area(*home).part(0, from.bytes()), from }
+                Operation::Copy { to: self.area(*home).part(0, from.bytes()), from }
             }
             Work::Emit { home, number, .. } => {
                 let bytes = self.program.loss_type().bytes().to_usize();
                 let to = self.arenas.loss(home.device.index() - self.launch_plan.own.start, *number as usize, bytes);
-                Task::Copy { to, from: self.area(*home).part(0, bytes) }
+                Operation::Copy { to, from: self.area(*home).part(0, bytes) }
             }
             Work::Copy { from, to } => self.copied(stream, self.area(*to), self.area(*from)),
-            Work::Spoil { home } => Task::Fill(self.area(*home), NO_NUMBER),
+            Work::Spoil { home } => Operation::Fill(self.area(*home), NO_NUMBER),
             Work::Send { from, .. } => return self.transfer(stream, queue, *from, true),
             Work::Receive { to, .. } => return self.transfer(stream, queue, *to, false),
         };
@@ -360,7 +352,7 @@ impl Builder<'_> {
             working: self.arenas.working(device).address(),
         };
         if let Some(over) = self.over[gpu].filter(|_| self.looks.one_by_one) {
-            self.act(stream, Task::Wait(over));
+            self.act(stream, Operation::Wait(over));
         }
         let mut marks = Vec::new();
         if self.is_step() {
@@ -403,12 +395,12 @@ impl Builder<'_> {
 
     fn product(&mut self, stream: usize, call: &Product, places: &KernelArgs<'_>, device: DeviceId) {
         let queued = Queued::new(self.gpu_of(stream), call, places, self.arenas.workspace(device));
-        self.act(stream, Task::Product(Box::new(queued)));
+        self.act(stream, Operation::Product(Box::new(queued)));
     }
 
     pub(super) fn launch(&mut self, stream: usize, launch: &Launch, places: &KernelArgs<'_>) {
         let arguments = launch.arguments.iter().map(|argument| places.word(argument)).collect();
         let function = self.code.function(self.gpu_of(stream), launch.function);
-        self.act(stream, Task::Launch { function, shape: shape(launch), arguments });
+        self.act(stream, Operation::Launch { function, shape: shape(launch), arguments });
     }
 }

@@ -41,7 +41,7 @@ use pipe_distributed::RankView;
 use pipe_ir::ids::MicrobatchId;
 use pipe_ir::program::Program;
 use pipe_ir::verify::{List, Verified};
-use pipe_runtime::engine::{Engine, Place};
+use pipe_runtime::engine::{BufferPlace, Engine};
 use pipe_runtime::numbers::decode;
 use pipe_runtime::random::Counter;
 use pipe_runtime::{DeviceStep, Fault, Loader, Nanos, Options, Pace, Profile, RunError, StepReport, UsedGpu};
@@ -185,7 +185,7 @@ impl Machine {
     }
 
     /// Where a place is, if its device is one of this process.
-    fn area(&self, Place { device, buffer }: Place) -> Option<Area> {
+    fn area(&self, BufferPlace { device, buffer }: BufferPlace) -> Option<Area> {
         self.arenas.has(device).then(|| self.arenas.area(device, buffer))
     }
 
@@ -310,14 +310,14 @@ impl Engine for Machine {
         self.profile.clone()
     }
 
-    fn read(&self, place: Place) -> Result<Option<Vec<u8>>, RunError> {
+    fn read(&self, place: BufferPlace) -> Result<Option<Vec<u8>>, RunError> {
         let Some(area) = self.area(place) else { return Ok(None) };
         let mut bytes = vec![0; place.buffer.bytes.to_usize()];
         area.read(&mut bytes)?;
         Ok(Some(bytes))
     }
 
-    fn write(&self, place: Place, data: &[u8]) -> Result<bool, RunError> {
+    fn write(&self, place: BufferPlace, data: &[u8]) -> Result<bool, RunError> {
         self.area(place).map_or(Ok(false), |area| Ok(area.write(data).map(|()| true)?))
     }
 

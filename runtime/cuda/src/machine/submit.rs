@@ -4,7 +4,7 @@
 use super::super::driver::{Capture, Graph, Stream};
 use super::super::nccl::Links;
 use super::libraries::Queued;
-use crate::machine::launch_plan::{LaunchPlan, Task};
+use crate::machine::launch_plan::{LaunchPlan, Operation};
 use crate::machine::modules::Modules;
 use pipe_distributed::memory::Memory;
 use pipe_ir::program::Program;
@@ -36,7 +36,7 @@ impl<'a> Submitter<'a> {
     /// If the driver captures no graph of them.
     pub(super) fn capture(launch_plan: &'a LaunchPlan, code: &'a Modules) -> Result<Graph, RunError> {
         let around = launch_plan.actions.iter().find_map(|action| {
-            let Task::CopyAround { to, from } = &action.task else { return None };
+            let Operation::CopyAround { to, from } = &action.task else { return None };
             from.gpu().zip(to.gpu())
         });
         if let Some((from, to)) = around {
@@ -58,7 +58,7 @@ impl<'a> Submitter<'a> {
     pub(super) fn warm_up(launch_plan: &LaunchPlan, code: &Modules) -> Result<(), RunError> {
         let mut known = BTreeSet::new();
         for action in &launch_plan.actions {
-            if let Task::Product(queued) = &action.task
+            if let Operation::Product(queued) = &action.task
                 && known.insert((queued.gpu, queued.call.shape))
             {
                 let stream = &launch_plan.streams[action.stream];
@@ -87,24 +87,24 @@ impl<'a> Submitter<'a> {
                 stream.pause(Duration::from_micros((random >> 32) % PAUSE_MICROS))?;
             }
             match &action.task {
-                Task::Wait(event) => stream.wait(&self.launch_plan.events[*event])?,
-                Task::Record(event) => stream.record(&self.launch_plan.events[*event])?,
-                Task::Mark(mark) => stream.mark(&self.launch_plan.marks[*mark], self.is_captured)?,
-                Task::Launch { function, shape, arguments } => stream.launch(function, shape, arguments)?,
-                Task::Product(queued) => multiply(self.code, stream, queued)?,
-                Task::Copy { to, from } => stream.copy(*to, *from)?,
-                Task::CopyAround { to, from } => stream.copy_around(*to, *from)?,
-                Task::Exchange { line, moves } => {
+                Operation::Wait(event) => stream.wait(&self.launch_plan.events[*event])?,
+                Operation::Record(event) => stream.record(&self.launch_plan.events[*event])?,
+                Operation::Mark(mark) => stream.mark(&self.launch_plan.marks[*mark], self.is_captured)?,
+                Operation::Launch { function, shape, arguments } => stream.launch(function, shape, arguments)?,
+                Operation::Product(queued) => multiply(self.code, stream, queued)?,
+                Operation::Copy { to, from } => stream.copy(*to, *from)?,
+                Operation::CopyAround { to, from } => stream.copy_around(*to, *from)?,
+                Operation::Exchange { line, moves } => {
                     if let Some(links) = self.links {
                         links.exchange(*line, moves, stream)?;
                     }
                 }
-                Task::Fill(area, word) => stream.fill(*area, *word)?,
-                Task::Zero(area) => {
+                Operation::Fill(area, word) => stream.fill(*area, *word)?,
+                Operation::Zero(area) => {
                     stream.synchronise()?;
                     area.write(&vec![0; area.bytes()])?;
                 }
-                Task::Init(area, value, device) => {
+                Operation::Init(area, value, device) => {
                     stream.synchronise()?;
                     let (bytes, device) = (Bytes(area.bytes() as u64), *device);
                     let Some((program, seed)) = init else { continue };

@@ -39,7 +39,7 @@ pub(crate) struct Exchange {
     /// By member: what it has joined and is not done; only of those that are here.
     joined: Vec<VecDeque<Part>>,
     current: Option<Current>,
-    places: [Place; WINDOW],
+    places: [PieceState; WINDOW],
     /// For each place, room for a piece of each member.
     scratch: Memory,
     /// By collective.
@@ -60,7 +60,7 @@ struct Current {
 
 /// A piece under way.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct PieceState {
     piece: usize,
     half: Half,
     /// Messages of this half that have not ended.
@@ -212,7 +212,7 @@ impl Exchange {
         let before = (current.done, current.next);
         while current.next < current.n_pieces && current.next < current.done + WINDOW {
             let place = current.next % WINDOW;
-            self.places[place] = Place { piece: current.next, half: Half::Adds, open: 0 };
+            self.places[place] = PieceState { piece: current.next, half: Half::Adds, open: 0 };
             current.next += 1;
             if current.collective == Collective::AllGather {
                 self.spread(group, place, outlet);

@@ -18,7 +18,7 @@ const ENOUGH: i64 = 50_000;
 
 /// What a rank did in a step.
 #[derive(Serialize, Deserialize)]
-struct Share {
+struct RankShare {
     /// When it began, by the clock of the first rank.
     began: i64,
     wall: Nanos,
@@ -69,7 +69,7 @@ impl Mailbox {
     /// # Errors
     /// If a rank cannot go on.
     pub(crate) fn merge(&self, own: StepReport, division: Division, began: Instant) -> Result<StepReport, RunError> {
-        let own = Share { began: self.clock(began), wall: own.wall, devices: own.devices };
+        let own = RankShare { began: self.clock(began), wall: own.wall, devices: own.devices };
         let mut report =
             StepReport { devices: vec![DeviceStep::default(); division.n_devices()], ..StepReport::default() };
         let first = own.began;
@@ -95,7 +95,7 @@ impl Mailbox {
 
 impl StepReport {
     /// Puts the devices of a rank where they belong, from this one on, with their times counted from this moment.
-    fn place(&mut self, share: Share, from: usize, start: i64) {
+    fn place(&mut self, share: RankShare, from: usize, start: i64) {
         let shift = u64::try_from(share.began - start).unwrap_or(0);
         self.wall = self.wall.max(Nanos(share.wall.0 + shift));
         for (to, mut device) in self.devices.iter_mut().skip(from).zip(share.devices) {

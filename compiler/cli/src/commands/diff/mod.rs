@@ -24,7 +24,7 @@ use crate::drawing::html::{self, Compared, Version};
 use crate::input::stream::{self, MOST_TRACE};
 use crate::input::{Format, TimedArguments, load, parse_seconds};
 use crate::output::findings::{json, reject, show_diagnostics};
-use crate::output::{Failure, can_write, colours_out, print, write, write_with};
+use crate::output::{Failure, can_write, colours_out, form_of, print, write, write_with};
 use losses::{critical, largest};
 use measured::Measured;
 use parts::{length, parts};
@@ -33,14 +33,13 @@ use pipe_compiler::{Compilation, Request};
 use pipe_plot::{Moments, Picture};
 use pipe_schedule::dispatch::Objective;
 use pipe_search::Options;
-use pipe_search::driver::alternatives::{Moves, Target};
+use pipe_search::driver::alternatives::{Moves, SearchTarget};
 use pipe_syntax::source::{Source, Sources};
 use profile::File;
 use read::read;
 use refit::{Refit, refit};
-use report::{BetterReport, Report, SCHEMA};
+use report::{BetterReport, DiffReport, SCHEMA};
 use scale::{same_order, scaled};
-use std::ffi::OsStr;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -89,7 +88,9 @@ pub(crate) struct Arguments {
 /// Compares a target with its trace.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let target = &arguments.timed.target;
-    let form = arguments.output.as_deref().map(Form::of).transpose()?;
+    let forms = [("html", Form::Page), ("json", Form::Trace)];
+    let form = |path: &Path| form_of(path, &forms, "diff writes .html pages, and .json traces for Perfetto");
+    let form = arguments.output.as_deref().map(form).transpose()?;
     for path in [&arguments.output, &arguments.write_profile, &arguments.write_schedule].into_iter().flatten() {
         can_write(path)?;
     }
@@ -170,7 +171,7 @@ impl Comparison<'_> {
         let (plan, unit) = if has_unit { (given.costs.clone(), None) } else { (scaled, Some(unit)) };
         let refit = refit(analysis, measured, &plan);
         let parts = parts(analysis, &plan, &refit, measured);
-        let mut report = Report::new(analysis, &plan, &refit, measured, &parts);
+        let mut report = DiffReport::new(analysis, &plan, &refit, measured, &parts);
         report.trace = arguments.trace.display().to_string();
         report.costs_from = self.costs_from();
         report.unit_ms = unit.map(|nanos| nanos / 1e6);
@@ -228,7 +229,7 @@ impl Comparison<'_> {
         let loader = |path: &str| load(&self.folder, path);
         let team = Team::new(0, Duration::from_secs_f64(arguments.search));
         let may = Moves::default();
-        let searched = Target { root: &self.root, loader: &loader, request, objective: Objective::Makespan, may };
+        let searched = SearchTarget { root: &self.root, loader: &loader, request, objective: Objective::Makespan, may };
         let mut prepared = searched.prepare(&mut Sources::default()).ok()?;
         let options = Options { objective: Objective::Makespan, seed: 1, rounds: 8 };
         let found = find(&searched, &mut prepared, options, &team, &improvements(true))?;
@@ -253,22 +254,8 @@ enum Form {
     Trace,
 }
 
-impl Form {
-    /// By the ending of the file's name.
-    fn of(path: &Path) -> Result<Self, Failure> {
-        match path.extension().and_then(OsStr::to_str) {
-            Some("html") => Ok(Self::Page),
-            Some("json") => Ok(Self::Trace),
-            _ => Err(Failure::Usage(format!(
-                "{}: diff writes .html pages, and .json traces for Perfetto",
-                path.display()
-            ))),
-        }
-    }
-}
-
 /// The page of plan and run.
-fn page(path: &Path, ordered: &Compilation, [plan, run]: [&Analysis; 2], report: &Report) -> Result<(), Failure> {
+fn page(path: &Path, ordered: &Compilation, [plan, run]: [&Analysis; 2], report: &DiffReport) -> Result<(), Failure> {
     let versions = [(plan, Moments::Placed), (run, Moments::Measured)];
     let pictures = Picture::versions(ordered, &versions, "ms");
     let names = ["plan", "run"].into_iter();

@@ -15,7 +15,7 @@ pub(crate) const SCHEMA: &str = "pipec.diff/1";
 
 /// The whole answer.
 #[derive(Serialize)]
-pub(crate) struct Report {
+pub(crate) struct DiffReport {
     pub(crate) schema: &'static str,
     pub(crate) ok: bool,
     /// Name of the pipeline or schedule.
@@ -118,7 +118,7 @@ impl BetterReport {
     }
 }
 
-impl Report {
+impl DiffReport {
     /// The report of a trace, without what would have been better.
     pub(crate) fn new(analysis: &Analysis, plan: &Costs, refit: &Refit, measured: &Measured, parts: &Parts) -> Self {
         let name = analysis.pipeline.as_ref().map_or(&analysis.schedule.name, |pipeline| &pipeline.name);

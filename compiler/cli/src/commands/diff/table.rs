@@ -1,6 +1,6 @@
 //! The difference between a plan and its run as a table for people.
 
-use super::report::{BetterReport, LossReport, PartReport, Report};
+use super::report::{BetterReport, DiffReport, LossReport, PartReport};
 use crate::output::figures::count;
 use crate::output::table::Table;
 use crate::output::{Style, paint};
@@ -19,7 +19,7 @@ struct Figures {
 }
 
 impl Figures {
-    fn of(report: &Report) -> Self {
+    fn of(report: &DiffReport) -> Self {
         let decimals = if report.measured_ms < 1.0 { 6 } else { 3 };
         Self { decimals, least: (report.measured_ms / 10_000.0).max(1e-6) }
     }
@@ -44,7 +44,7 @@ impl Figures {
 
 /// Everything in a report.
 #[must_use]
-pub(crate) fn table(report: &Report, colours: bool) -> String {
+pub(crate) fn table(report: &DiffReport, colours: bool) -> String {
     let figures = Figures::of(report);
     let parts = Table::new(colours)
         .left("", 0, 26, |(name, ..): &(String, String, String)| name.clone())
@@ -55,14 +55,14 @@ pub(crate) fn table(report: &Report, colours: bool) -> String {
     format!("{}\n  milliseconds\n{parts}{losses}{}", heading(report, colours), refitted(report, figures))
 }
 
-fn heading(report: &Report, colours: bool) -> String {
+fn heading(report: &DiffReport, colours: bool) -> String {
     let (steps, left_out) = (report.steps.len(), report.left_out);
     let all = if left_out == 0 { String::new() } else { format!(" of {}", steps + left_out) };
     let told = match &report.steps[..] {
         [one] => format!("step {one}{all}"),
         _ => format!("medians over {}{all}", count(steps, "step")),
     };
-    let Report { target, trace, costs_from, .. } = report;
+    let DiffReport { target, trace, costs_from, .. } = report;
     let target = paint(target, Style::Strong, colours);
     let mut text = format!("{target}: plan against {trace}, {told}; costs from {costs_from}\n");
     if let Some(unit) = report.unit_ms {
@@ -75,7 +75,7 @@ fn heading(report: &Report, colours: bool) -> String {
 }
 
 /// Name, figure and remark of each row.
-fn rows(report: &Report, figures: Figures) -> Vec<(String, String, String)> {
+fn rows(report: &DiffReport, figures: Figures) -> Vec<(String, String, String)> {
     let mut rows = Vec::new();
     let mut row = |name: &str, figure: String, remark: String| rows.push((name.to_owned(), figure, remark));
     let sum = |parts: &[&PartReport]| parts.iter().map(|part| part.ms).sum::<f64>();
@@ -129,12 +129,12 @@ fn rows(report: &Report, figures: Figures) -> Vec<(String, String, String)> {
     rows
 }
 
-fn of(report: &Report, is_wanted: impl Fn(&PartReport) -> bool) -> Vec<&PartReport> {
+fn of(report: &DiffReport, is_wanted: impl Fn(&PartReport) -> bool) -> Vec<&PartReport> {
     report.parts.iter().filter(|part| is_wanted(part)).collect()
 }
 
 /// The kinds of parts, in their order.
-fn kinds(report: &Report, what: &str) -> Vec<&'static str> {
+fn kinds(report: &DiffReport, what: &str) -> Vec<&'static str> {
     let mut kinds: Vec<_> = of(report, |part| part.what == what).iter().filter_map(|part| part.kind).collect();
     kinds.dedup();
     kinds
@@ -184,7 +184,7 @@ fn told(loss: &LossReport, figures: Figures) -> String {
     told.map(|(_, words)| words).collect::<Vec<_>>().join("; ")
 }
 
-fn refitted(report: &Report, figures: Figures) -> String {
+fn refitted(report: &DiffReport, figures: Figures) -> String {
     let mut text = format!("\n  refitted costs, in milliseconds\n  --cost {}\n", report.cost);
     for better in &report.better {
         let BetterReport { what, makespan_ms, gain_ms, gain_percent, proved_optimal, .. } = better;

@@ -21,7 +21,7 @@ const COPY: Bytes = Bytes(32 << 20);
 
 /// What a machine does in a second, and what it takes for what the program does.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
-pub(crate) struct Machine {
+pub(crate) struct MachineReport {
     /// Bytes that a copy moves in a second: between a device and its host, on GPUs.
     copy_bytes_per_second: u64,
     /// By size of what the program sends between devices of one process, ascending; on GPUs,
@@ -108,7 +108,7 @@ impl Sent {
     }
 }
 
-impl Machine {
+impl MachineReport {
     /// What it takes to send the largest of what the program sends, on the slowest link.
     pub(crate) fn slowest_link(&self) -> u64 {
         let links = self.links.iter().map(|link| link.ns).chain(self.gpu_links.iter().map(|link| link.ns));

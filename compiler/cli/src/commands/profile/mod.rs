@@ -12,14 +12,14 @@ use crate::output::figures::count;
 use crate::output::findings::json;
 use crate::output::{Failure, can_write, print, print_error, warn, write};
 use crate::ranks::agreement::of_option;
-use crate::ranks::lost::{Origins, Written};
+use crate::ranks::lost::{Origins, ProgramSource};
 use crate::ranks::session::Session;
 use crate::ranks::{self, RankArguments};
 use crate::training::backend::{self, BackendChoice, Products};
 use crate::training::files;
 use crate::training::{self, Plan};
 use comparison::{Comparison, Measurement};
-use machine::Machine;
+use machine::MachineReport;
 use pipe_compiler::Request;
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::profile::{Profile, SCHEMA, TaskTime};
@@ -36,7 +36,7 @@ use serde::Serialize;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tasks::{Measured, tasks};
+use tasks::{TaskTimes, tasks};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -108,7 +108,7 @@ struct File {
     transfer_ns: u64,
     tasks: Vec<TaskTime>,
     #[serde(flatten)]
-    machine: Machine,
+    machine: MachineReport,
     /// What the profile predicts against other steps than those that it is from.
     #[serde(skip_serializing_if = "Option::is_none")]
     comparison: Option<Comparison>,
@@ -234,13 +234,13 @@ impl Arguments {
     /// Measures; on other ranks than the first, what the figures say is without meaning.
     fn measure(&self, session: &Session<'_>, prepared: Prepared) -> Result<File, String> {
         let Prepared { mut backend, program, analysis, sources, data } = prepared;
-        let written = Written::Schedule(Box::new(analysis.schedule.clone()), sources);
+        let written = ProgramSource::Schedule(Box::new(analysis.schedule.clone()), sources);
         session.begin(Origins { program: Arc::clone(&program), written }, backend);
         let told = |error: RunError| error.to_string();
         let (data, products) = (Arc::new(data), self.products.into());
         let started = session.attempt(&mut backend, |backend| {
             let options = Options { trace: true, products, one_by_one: true, ..Options::new(backend, 0) };
-            let machine = Machine::measure(program.program(), backend, products, session.job())?;
+            let machine = MachineReport::measure(program.program(), backend, products, session.job())?;
             Ok((machine, training::start(&program, Arc::clone(&data), &options, session.job())?))
         });
         let (machine, mut run) = started.map_err(told)?;
@@ -259,7 +259,7 @@ impl Arguments {
         let steps = session.job().map_or(Ok(steps), |job| job.number(steps)).map_err(told)?;
         let trace = train(&mut run, first..first + steps * window, roles, session)?;
         let [timed, others, fitted] = roles.of(&trace);
-        let Measured { tasks, transfer_ns } = tasks(run.program(), &analysis, [&timed, &fitted], &machine);
+        let TaskTimes { tasks, transfer_ns } = tasks(run.program(), &analysis, [&timed, &fitted], &machine);
         let mut file = File {
             schema: SCHEMA,
             target: run.program().name.clone(),

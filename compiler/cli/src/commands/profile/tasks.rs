@@ -1,6 +1,6 @@
 //! How long the tasks of traced steps took, and how long each waited for its inputs.
 
-use super::machine::Machine;
+use super::machine::MachineReport;
 use super::steps;
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::profile::TaskTime;
@@ -11,7 +11,7 @@ use pipe_runtime::calibrate::median;
 use std::collections::BTreeMap;
 
 /// What traced steps say.
-pub(crate) struct Measured {
+pub(crate) struct TaskTimes {
     pub(crate) tasks: Vec<TaskTime>,
     pub(crate) transfer_ns: u64,
 }
@@ -20,7 +20,12 @@ pub(crate) struct Measured {
 /// microbatches, of these the median. What a task waits for an input from another device is from
 /// other steps, in which tasks run beside each other, or from the machine where there are none.
 #[must_use]
-pub(crate) fn tasks(program: &Program, analysis: &Analysis, from: [&[&StepReport]; 2], machine: &Machine) -> Measured {
+pub(crate) fn tasks(
+    program: &Program,
+    analysis: &Analysis,
+    from: [&[&StepReport]; 2],
+    machine: &MachineReport,
+) -> TaskTimes {
     let [timed, beside] = from.map(|steps| steps.iter().map(|step| steps::of_report(program, step)));
     let mut all: BTreeMap<(u32, TaskKind), Vec<u64>> = BTreeMap::new();
     for (key, mean) in timed.flat_map(|step| steps::means(&step)) {
@@ -33,7 +38,7 @@ pub(crate) fn tasks(program: &Program, analysis: &Analysis, from: [&[&StepReport
         ns: median(means),
         flops: steps::operations(program, kind, stage),
     });
-    Measured {
+    TaskTimes {
         tasks: tasks.collect(),
         transfer_ns: if waits.is_empty() { machine.slowest_link() } else { median(waits) },
     }

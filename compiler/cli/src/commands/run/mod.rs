@@ -11,7 +11,7 @@ use crate::input::stream::{MOST_INSTRUCTIONS, whole_text};
 use crate::input::{Format, TargetArguments};
 use crate::output::{Failure, can_write, print, warn, write_with};
 use crate::ranks::agreement::of_option;
-use crate::ranks::lost::{Origins, Written};
+use crate::ranks::lost::{Origins, ProgramSource};
 use crate::ranks::session::Session;
 use crate::ranks::{self, RankArguments};
 use crate::trace::{self, run::TracedRun};
@@ -98,7 +98,7 @@ pub(crate) struct Arguments {
 struct Prepared {
     program: Arc<Verified>,
     /// What its instructions come from.
-    written: Written,
+    written: ProgramSource,
     /// When its tasks run, unless it was given as instructions.
     analysis: Option<Analysis>,
     backend: Backend,
@@ -246,7 +246,7 @@ impl Arguments {
     }
 
     /// The program with its times; nothing if the target is rejected.
-    fn compile(&self, session: &Session<'_>) -> Result<Option<(Verified, Option<Analysis>, Written)>, Failure> {
+    fn compile(&self, session: &Session<'_>) -> Result<Option<(Verified, Option<Analysis>, ProgramSource)>, Failure> {
         let name = &self.target.target;
         if !name.ends_with(".ir") {
             let (mut compilation, sources) = self.target.compile_program()?;
@@ -257,13 +257,13 @@ impl Arguments {
             }
             let found = session.accepted(compilation, &sources)?;
             return Ok(found.map(|(program, analysis)| {
-                let written = Written::Schedule(Box::new(analysis.schedule.clone()), sources);
+                let written = ProgramSource::Schedule(Box::new(analysis.schedule.clone()), sources);
                 (program, Some(analysis), written)
             }));
         }
         let written = whole_text(name, MOST_INSTRUCTIONS).map_err(|error| Failure::Io(name.clone(), error))?;
         match text::check(&written) {
-            Ok(program) => Ok(Some((program, None, Written::Instructions(name.clone(), written)))),
+            Ok(program) => Ok(Some((program, None, ProgramSource::Instructions(name.clone(), written)))),
             Err(_) if session.speaks() => check::program::run(&self.target).map(|_| None),
             Err(_) => Err(Failure::Usage(format!("{name} is not accepted, as `pipec check` says there"))),
         }

@@ -3,7 +3,7 @@
 
 use super::progress::{Shown, Team, improvement};
 use pipe_compiler::Compilation;
-use pipe_search::driver::alternatives::Target;
+use pipe_search::driver::alternatives::SearchTarget;
 use pipe_search::driver::run::Prepared;
 use pipe_search::{Options, Progress, Workers};
 use pipe_syntax::files::Loader;
@@ -24,7 +24,7 @@ pub(crate) struct SearchResult {
 /// Searches; none where there was no time to find any schedule. Where there is not enough memory
 /// for anything, what may be otherwise then is searched.
 pub(crate) fn find(
-    target: &Target<'_>,
+    target: &SearchTarget<'_>,
     prepared: &mut Prepared,
     options: Options,
     team: &Team,

@@ -15,7 +15,7 @@ use pipe_compiler::profile::Profile;
 use pipe_compiler::report::Report;
 use pipe_schedule::dispatch::Objective;
 use pipe_search::Options;
-use pipe_search::driver::alternatives::{Moves, Target};
+use pipe_search::driver::alternatives::{Moves, SearchTarget};
 use pipe_search::driver::run::Prepared;
 use pipe_syntax::source::Sources;
 use progress::{Team, improvements, verdict};
@@ -142,7 +142,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         warn("devices shared a GPU when this profile was measured; the search counts as if each had one of its own");
     }
     let may = Moves { recompute: arguments.may_recompute, offload: arguments.may_offload };
-    let searched = Target { root: &root, loader: &loader, request: &request, objective, may };
+    let searched = SearchTarget { root: &root, loader: &loader, request: &request, objective, may };
     let mut prepared = match searched.prepare(&mut sources) {
         Ok(prepared) => prepared,
         Err(compilation) => return rejected(&compilation, &sources),

@@ -4,7 +4,7 @@ use crate::commands::search::find::find;
 use crate::commands::search::progress::{Team, improvements};
 use pipe_compiler::compile;
 use pipe_schedule::dispatch::Objective;
-use pipe_search::driver::alternatives::{Moves, Target};
+use pipe_search::driver::alternatives::{Moves, SearchTarget};
 use pipe_search::tune::report::{CandidateReport, SearchedReport};
 use pipe_search::tune::{Candidate, Problem, TuneResult};
 use pipe_search::{Options, Workers};
@@ -55,7 +55,7 @@ fn searched(problem: &Problem, candidate: &Candidate, seed: u64, team: &Team, qu
     let loader = |_: &str| Ok(problem.config.clone());
     let objective = Objective::Makespan;
     let may = Moves::default();
-    let target = Target { root: &root, loader: &loader, request: &problem.request, objective, may };
+    let target = SearchTarget { root: &root, loader: &loader, request: &problem.request, objective, may };
     let mut prepared = target.prepare(&mut Sources::default()).ok()?;
     let options = Options { objective, seed, rounds: ROUNDS };
     let source = find(&target, &mut prepared, options, team, &improvements(quiet))?.source;

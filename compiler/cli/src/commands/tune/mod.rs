@@ -18,7 +18,7 @@ use pipe_schedule::policy::offload::Wanted;
 use pipe_search::Workers;
 use pipe_search::tune::report::TuneReport;
 use pipe_search::tune::{
-    Candidate, LEFT_OUT, Problem, Progress, TuneRequest, TuneResult, analysis, problem, space, tune,
+    Candidate, LEFT_OUT, Problem, TuneProgress, TuneRequest, TuneResult, analysis, problem, space, tune,
 };
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::source::Sources;
@@ -112,7 +112,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let mut report = TuneReport::new(&target.target);
     report.describe(&problem, &space);
     let shown = Shown::new("", PAUSE, target.quiet || target.format == Format::Json);
-    let mut show = |progress: &Progress<'_>| shown.show(looked_at(progress), team.elapsed());
+    let mut show = |progress: &TuneProgress<'_>| shown.show(looked_at(progress), team.elapsed());
     let found = tune(&problem, &space, arguments.best.into(), &team, &mut show);
     shown.finish();
     let reports = reports(&problem, &found, &team)?;
@@ -162,10 +162,10 @@ fn beside(path: &Path, problem: &Problem, folder: &Path) -> Result<Option<PathBu
 }
 
 /// What was looked at so far, and the best of it.
-fn looked_at(progress: &Progress<'_>) -> String {
+fn looked_at(progress: &TuneProgress<'_>) -> String {
     let best = |(candidate, time): (&Candidate, _)| format!("best {time} ms, {}", candidate.variant.call());
     let best = progress.best.map_or_else(|| "nothing fits yet".to_owned(), best);
-    let Progress { counts, found, bound, .. } = progress;
+    let TuneProgress { counts, found, bound, .. } = progress;
     let (bounded, timed) = (counts.bounded, counts.timed);
     format!("{bounded} bounded, {timed} timed, {found} settled; {best}; nothing is below {bound} ms")
 }

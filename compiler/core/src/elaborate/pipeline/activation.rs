@@ -35,10 +35,10 @@ pub(super) fn shares(line: Line<'_>, parameters: &Values, report: &mut Report) -
 }
 
 /// What was asked for, and where: on a line of the pipeline, or by the caller.
-pub(super) type Asked<'a> = Option<(&'a Shares, Option<Span>)>;
+pub(super) type PlacedShares<'a> = Option<(&'a Shares, Option<Span>)>;
 
 /// Rule: a pipeline with a model, whose tensors say it all, has no such line.
-pub(super) fn beside_model(asked: Asked<'_>, model: Option<&Call>, report: &mut Report) {
+pub(super) fn beside_model(asked: PlacedShares<'_>, model: Option<&Call>, report: &mut Report) {
     let (Some((_, place)), Some(call)) = (asked, model) else { return };
     let message = "what an activation is, and what of it waits for `W`, follows from the model".to_owned();
     let label = if place.is_some() { "given again" } else { "this model says it" };
@@ -49,7 +49,7 @@ pub(super) fn beside_model(asked: Asked<'_>, model: Option<&Call>, report: &mut 
 }
 
 /// Rule: there are the stages that numbers are about.
-pub(super) fn check(asked: Asked<'_>, schedule: &Schedule, report: &mut Report) {
+pub(super) fn check(asked: PlacedShares<'_>, schedule: &Schedule, report: &mut Report) {
     let (name, n_stages) = (&schedule.name, schedule.n_stages());
     for entry in asked.into_iter().flat_map(|(shares, _)| &shares.entries) {
         let Some(last) = entry.name.last().filter(|last| last.index() >= n_stages) else { continue };
@@ -64,7 +64,7 @@ pub(super) fn check(asked: Asked<'_>, schedule: &Schedule, report: &mut Report) 
 }
 
 /// Lets the activations of a schedule count what was said.
-pub(super) fn apply(asked: Asked<'_>, schedule: &mut Schedule, report: &mut Report) {
+pub(super) fn apply(asked: PlacedShares<'_>, schedule: &mut Schedule, report: &mut Report) {
     let Some((shares, place)) = asked else { return };
     match shares.of(schedule.n_stages()) {
         Ok(activations) => schedule.activations = activations,

@@ -18,7 +18,7 @@ pub(super) struct Items<'a> {
     pub(super) microbatches: Option<&'a Expr>,
     pub(super) schedule: Option<&'a Call>,
     pub(super) recompute: Option<recompute::Line<'a>>,
-    pub(super) offload: offload::Asked,
+    pub(super) offload: offload::PlacedOffload,
     pub(super) zero: Option<(&'a Expr, Span)>,
     pub(super) activation: Option<(activation::Line<'a>, Span)>,
     pub(super) cost: Option<&'a [(ast::Name, Expr)]>,

@@ -10,7 +10,7 @@ mod transformer;
 mod zero;
 
 use super::parameters::{chosen, setting};
-use super::schedule::{self, Setting, Steps};
+use super::schedule::{self, ScheduleSetting, Steps};
 use super::{DEFAULT_DEVICES, DEFAULT_MICROBATCHES, Request};
 use items::items_of;
 use number::{outside, ratio, time, whole};
@@ -52,7 +52,7 @@ pub(super) fn stand_alone(
     }
     let steps = Steps { set: chosen(request, outside, "steps"), of_training: None };
     let (turn, graph) = (request.turn, &StageGraph::chain);
-    let setting = Setting { n_devices, n_microbatches, outside, steps, call: None, turn, graph };
+    let setting = ScheduleSetting { n_devices, n_microbatches, outside, steps, call: None, turn, graph };
     let mut schedule = write(declared, setting, &request.settings)?;
     if let Some(asked) = &request.recompute {
         recompute::apply(asked, None, &mut schedule, &mut report);
@@ -75,7 +75,7 @@ fn most_microbatches(request: &Request) -> u32 {
 /// Binds a schedule's parameters and writes it out.
 fn write<'a>(
     declared: &'a ast::Schedule,
-    setting: Setting<'a>,
+    setting: ScheduleSetting<'a>,
     settings: &[(String, i64)],
 ) -> Result<Schedule, Diagnostics> {
     let mut visible = setting.outside.clone();
@@ -130,7 +130,7 @@ pub(super) fn elaborate(
     };
     let setting = |call, graph| {
         let (outside, turn) = (&parameters, request.turn);
-        Setting { n_devices, n_microbatches, outside, steps, call: Some(call), turn, graph }
+        ScheduleSetting { n_devices, n_microbatches, outside, steps, call: Some(call), turn, graph }
     };
     let mut schedule =
         items.schedule.and_then(|call| written(files, call, setting(call, &graph), &request.settings, &mut report));
@@ -224,7 +224,7 @@ fn is_block(declared: &ast::Schedule) -> bool {
 fn written<'a>(
     files: &'a Files,
     call: &Call,
-    setting: Setting<'a>,
+    setting: ScheduleSetting<'a>,
     settings: &[(String, i64)],
     report: &mut Report,
 ) -> Option<Schedule> {

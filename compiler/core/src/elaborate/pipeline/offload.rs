@@ -8,10 +8,15 @@ use pipe_syntax::limits::Report;
 use pipe_syntax::source::Span;
 
 /// What is asked for, at some place: the line of a pipeline, or the name of a target that is asked by the caller.
-pub(super) type Asked = Option<(Wanted, Span)>;
+pub(super) type PlacedOffload = Option<(Wanted, Span)>;
 
 /// Refuses to offload what is not there, or cannot leave the devices.
-pub(super) fn check(asked: Asked, schedule: Option<&Schedule>, pipeline: Option<&Pipeline>, report: &mut Report) {
+pub(super) fn check(
+    asked: PlacedOffload,
+    schedule: Option<&Schedule>,
+    pipeline: Option<&Pipeline>,
+    report: &mut Report,
+) {
     let Some((wanted, span)) = asked.filter(|(wanted, _)| wanted.any()) else { return };
     let offload = wanted.named();
     let mut refuse = |label: &str, message: String, help: &str| {

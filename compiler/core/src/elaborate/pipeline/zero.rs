@@ -12,7 +12,7 @@ use pipe_syntax::limits::Report;
 use pipe_syntax::source::Span;
 
 /// What is asked for, at some place: the line of a pipeline, or the name of a target that is asked by the caller.
-pub(super) type Asked = Option<(Zero, Span)>;
+pub(super) type PlacedZero = Option<(Zero, Span)>;
 
 /// The stage of ZeRO that a line says.
 pub(super) fn stage(expr: &Expr, values: &Values) -> Result<Zero, Fault> {
@@ -24,7 +24,7 @@ pub(super) fn stage(expr: &Expr, values: &Values) -> Result<Zero, Fault> {
 }
 
 /// Refuses to divide what is not there, or is not divided.
-pub(super) fn check(asked: Asked, schedule: Option<&Schedule>, pipeline: Option<&Pipeline>, report: &mut Report) {
+pub(super) fn check(asked: PlacedZero, schedule: Option<&Schedule>, pipeline: Option<&Pipeline>, report: &mut Report) {
     let Some((zero, span)) = asked.filter(|(zero, _)| zero.any()) else { return };
     let mut refuse = |label: &str, message: String, help: &str| {
         report.add(Diagnostic::error(Code::CannotShard, span, label, message).help(help));

@@ -2,7 +2,7 @@
 //! the order of its slot.
 
 use super::fill::{Fill, FreeSlots};
-use super::{Writer, Written};
+use super::{Writer, WrittenOrders};
 use pipe_ir::ids::{MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::block::period::turn;
@@ -47,7 +47,7 @@ pub(super) fn write<'a>(
     writer: &mut Writer<'a>,
     block: &'a ast::Block,
     durations: Durations,
-) -> Result<Written, Fault> {
+) -> Result<WrittenOrders, Fault> {
     let of_kinds = writer.placement.n_places() as u128 * block.tasks.len() as u128;
     let microbatches = match &block.microbatches {
         None => 1,
@@ -84,7 +84,7 @@ pub(super) fn write<'a>(
         free.fill(&waiting, &graph.unwrap_or_default(), &mut block.slots, &mut writer.report);
     }
     let window = if writer.report.is_empty() { super::window::window(writer, &block, per_step) } else { None };
-    Ok(Written { orders: repeated(writer, &block), block: Some(block), window })
+    Ok(WrittenOrders { orders: repeated(writer, &block), block: Some(block), window })
 }
 
 /// How many microbatches are written out: all, or those of a turn.

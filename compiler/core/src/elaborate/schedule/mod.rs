@@ -11,7 +11,7 @@ mod window;
 pub(super) use parts::fixed;
 pub(super) use period::common;
 
-use parts::{Body, Parts, Place, parts_of, scope_of};
+use parts::{Body, Parts, PlaceLine, parts_of, scope_of};
 use pipe_schedule::placement::Placement;
 use pipe_schedule::policy::activation::Activations;
 use pipe_schedule::schedule::{Block, Schedule, ScheduledTask};
@@ -29,7 +29,7 @@ use pipe_syntax::uniform::{Dependence, dependence};
 
 /// How many devices and microbatches a schedule is written out for, and who asked for it.
 #[derive(Clone, Copy)]
-pub(super) struct Setting<'a> {
+pub(super) struct ScheduleSetting<'a> {
     pub(super) n_devices: u32,
     pub(super) n_microbatches: u32,
     /// Values of the files' parameters.
@@ -44,7 +44,7 @@ pub(super) struct Setting<'a> {
     pub(super) graph: &'a dyn Fn(usize) -> StageGraph,
 }
 
-impl Setting<'_> {
+impl ScheduleSetting<'_> {
     fn called(&self) -> Option<Span> {
         self.call.map(|call| call.span)
     }
@@ -81,7 +81,7 @@ pub(super) struct Writer<'a> {
 }
 
 /// Orders of all devices, and the block that they repeat.
-pub(super) struct Written {
+pub(super) struct WrittenOrders {
     pub orders: Vec<Vec<ScheduledTask>>,
     pub(super) block: Option<Block>,
     pub window: Option<Window>,
@@ -91,7 +91,7 @@ pub(super) struct Written {
 pub(super) fn elaborate<'a>(
     schedule: &'a ast::Schedule,
     arguments: &Values,
-    setting: Setting<'a>,
+    setting: ScheduleSetting<'a>,
 ) -> Result<Schedule, Diagnostics> {
     let mut report = Report::default();
     let parts = parts_of(schedule, &mut report);
@@ -119,7 +119,7 @@ impl<'a> Writer<'a> {
         mut self,
         schedule: &ast::Schedule,
         parts: &Parts<'a>,
-        setting: Setting<'_>,
+        setting: ScheduleSetting<'_>,
     ) -> Result<Schedule, Diagnostics> {
         let faults = self.scope.resolve_lets();
         if !faults.is_empty() {
@@ -148,8 +148,8 @@ impl<'a> Writer<'a> {
             Body::Order(order) => order::write(&mut self, order),
         };
         let written = self.report.take(written);
-        let Written { orders, block, window } =
-            written.unwrap_or(Written { orders: Vec::new(), block: None, window: None });
+        let WrittenOrders { orders, block, window } =
+            written.unwrap_or(WrittenOrders { orders: Vec::new(), block: None, window: None });
         self.report.finish(Schedule {
             name: schedule.name.text.clone(),
             span: schedule.name.span,
@@ -169,7 +169,7 @@ impl<'a> Writer<'a> {
 
     /// Reports what is wrong with names outside of `let`s, where nothing can be evaluated.
     fn resolve(&mut self, parts: &Parts<'a>) {
-        let mut names: Vec<&'a ast::Name> = parts.place.into_iter().flat_map(Place::names).collect();
+        let mut names: Vec<&'a ast::Name> = parts.place.into_iter().flat_map(PlaceLine::names).collect();
         let mut numbers: Vec<&'a Expr> = parts.stages.iter().map(|(count, _)| *count).collect();
         numbers.extend(parts.slices.iter().map(|(count, _)| *count));
         if let Some(place) = parts.place {
@@ -235,7 +235,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Whether everything that the schedule requires holds.
-    fn conditions(&mut self, schedule: &ast::Schedule, parts: &Parts<'a>, setting: Setting<'_>) -> bool {
+    fn conditions(&mut self, schedule: &ast::Schedule, parts: &Parts<'a>, setting: ScheduleSetting<'_>) -> bool {
         let mut allowed = true;
         for (condition, span) in &parts.conditions {
             let holds = self.scope.condition(condition).and_then(|code| self.eval(&code));
@@ -257,7 +257,7 @@ impl<'a> Writer<'a> {
         schedule: &ast::Schedule,
         condition: &'a Expr,
         span: Span,
-        setting: Setting<'_>,
+        setting: ScheduleSetting<'_>,
     ) -> Diagnostic {
         let values = self.with_values(condition).unwrap_or_else(|| "the condition".to_owned());
         let message = format!("`{}` does not allow these numbers: {values} does not hold", schedule.name.text);

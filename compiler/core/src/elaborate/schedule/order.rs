@@ -1,6 +1,6 @@
 //! `order`: what each device does, one task after the other. Statements are resolved once and run for every device.
 
-use super::{Writer, Written};
+use super::{Writer, WrittenOrders};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::schedule::ScheduledTask;
@@ -44,7 +44,7 @@ const TURN: u64 = 16;
 const REFUSAL: u64 = 20_000;
 
 /// Writes the orders of all devices.
-pub(super) fn write<'a>(writer: &mut Writer<'a>, order: &'a ast::Order) -> Result<Written, Fault> {
+pub(super) fn write<'a>(writer: &mut Writer<'a>, order: &'a ast::Order) -> Result<WrittenOrders, Fault> {
     let device = writer.variable(&order.device)?;
     let body = resolve(writer, &order.body)?;
     let mut orders = Vec::with_capacity(writer.n_devices as usize);
@@ -71,7 +71,7 @@ pub(super) fn write<'a>(writer: &mut Writer<'a>, order: &'a ast::Order) -> Resul
             orders.push(order);
         }
     }
-    Ok(Written { orders, block: None, window: None })
+    Ok(WrittenOrders { orders, block: None, window: None })
 }
 
 /// Resolves statements, and reports what is wrong with them.

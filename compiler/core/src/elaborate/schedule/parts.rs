@@ -1,6 +1,6 @@
 //! The parts of a schedule's declaration: each line once, each name with one meaning.
 
-use super::{Setting, too_many_variables};
+use super::{ScheduleSetting, too_many_variables};
 use pipe_ir::task::TaskKind;
 use pipe_syntax::ast::{self, Expr, ScheduleItem, Statement, Weights};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
@@ -18,18 +18,18 @@ const FIXED: [&str; 3] = ["D", "M", "S"];
 pub(super) struct Parts<'a> {
     pub(super) stages: Option<(&'a Expr, Span)>,
     pub(super) slices: Option<(&'a Expr, Span)>,
-    pub place: Option<Place<'a>>,
+    pub place: Option<PlaceLine<'a>>,
     pub(super) slots: Option<(&'a [(TaskKind, Expr)], Span)>,
     pub(super) body: Option<(Body<'a>, Span)>,
     pub(super) reorder: Option<Span>,
-    pub(super) weights: Option<Versions<'a>>,
+    pub(super) weights: Option<WeightsLine<'a>>,
     pub(super) conditions: Vec<(&'a Expr, Span)>,
     pub(super) lets: Vec<&'a ast::Let>,
 }
 
 /// `place`: names for a stage and perhaps a microbatch, and the device or the several that they give.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct PlaceLine<'a> {
     pub(super) stage: &'a ast::Name,
     pub(super) microbatch: Option<&'a ast::Name>,
     pub(super) device: &'a Expr,
@@ -46,7 +46,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-impl<'a> Place<'a> {
+impl<'a> PlaceLine<'a> {
     pub(super) fn names(self) -> impl Iterator<Item = &'a ast::Name> {
         std::iter::once(self.stage).chain(self.microbatch)
     }
@@ -54,7 +54,7 @@ impl<'a> Place<'a> {
 
 /// A `weights` line.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Versions<'a> {
+pub(super) struct WeightsLine<'a> {
     pub(super) branches: &'a [(Expr, Weights)],
     pub(super) otherwise: Weights,
     pub(super) span: Span,
@@ -78,7 +78,7 @@ pub(super) fn parts_of<'a>(schedule: &'a ast::Schedule, report: &mut Report) -> 
                 parts.slices.replace((count, *span)).map(|(_, first)| ("slices", first, *span))
             }
             ScheduleItem::Place { stage, microbatch, device, span } => {
-                let place = Place { stage, microbatch: microbatch.as_ref(), device, span: *span };
+                let place = PlaceLine { stage, microbatch: microbatch.as_ref(), device, span: *span };
                 parts.place.replace(place).map(|first| ("place", first.span, *span))
             }
             ScheduleItem::Slots { durations, span } => {
@@ -94,7 +94,7 @@ pub(super) fn parts_of<'a>(schedule: &'a ast::Schedule, report: &mut Report) -> 
             }
             ScheduleItem::Reorder { span } => parts.reorder.replace(*span).map(|first| ("reorder", first, *span)),
             ScheduleItem::Weights { branches, otherwise, span } => {
-                let versions = Versions { branches, otherwise: *otherwise, span: *span };
+                let versions = WeightsLine { branches, otherwise: *otherwise, span: *span };
                 parts.weights.replace(versions).map(|first| ("weights", first.span, *span))
             }
             ScheduleItem::Require { condition, span } => {
@@ -156,7 +156,7 @@ pub(super) fn scope_of<'a>(
     schedule: &'a ast::Schedule,
     parts: &Parts<'a>,
     arguments: &Values,
-    setting: Setting<'_>,
+    setting: ScheduleSetting<'_>,
     report: &mut Report,
 ) -> Scope<'a> {
     let mut constants = setting.outside.clone();
@@ -174,7 +174,7 @@ pub(super) fn scope_of<'a>(
         scope.add_let(&binding.name.text, &binding.value);
     }
     let mut variables = Vec::new();
-    variables.extend(parts.place.into_iter().flat_map(Place::names));
+    variables.extend(parts.place.into_iter().flat_map(PlaceLine::names));
     match parts.body {
         Some((Body::Block(block), _)) => variables.extend(block.names()),
         Some((Body::Order(order), _)) => {

@@ -1,7 +1,7 @@
 //! `place`: the devices of each stage, or the device of each microbatch of each stage.
 
 use super::Writer;
-use super::parts::Place;
+use super::parts::PlaceLine;
 use super::period;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_schedule::placement::{DeviceSets, Placement, names};
@@ -62,7 +62,7 @@ fn has_several(expr: &Expr) -> bool {
 type Lost = (u32, Option<u32>, Option<i64>);
 
 /// Evaluates the devices of every stage, and of every microbatch where the device depends on it.
-pub(super) fn write<'a>(writer: &mut Writer<'a>, place: Place<'a>, n_stages: u32) -> Placement {
+pub(super) fn write<'a>(writer: &mut Writer<'a>, place: PlaceLine<'a>, n_stages: u32) -> Placement {
     let mut lost = Vec::new();
     let sets = sets(writer, place, n_stages, &mut lost);
     if let Some(first) = lost.first() {
@@ -87,7 +87,7 @@ pub(super) fn write<'a>(writer: &mut Writer<'a>, place: Place<'a>, n_stages: u32
 /// microbatches they do, in every step. Each slice counts as a microbatch.
 fn sets<'a>(
     writer: &mut Writer<'a>,
-    place: Place<'a>,
+    place: PlaceLine<'a>,
     n_stages: u32,
     lost: &mut Vec<Lost>,
 ) -> Result<(DeviceSets, Option<u32>), Fault> {
@@ -177,7 +177,7 @@ fn devices<'a>(writer: &mut Writer<'a>, home: &Home<'a>) -> Result<Result<Vec<u3
 }
 
 /// Rule: a stage on several devices at once has the same ones for all microbatches.
-fn unchanging(place: Place<'_>, n_stages: usize, sets: &DeviceSets) -> Result<(), Fault> {
+fn unchanging(place: PlaceLine<'_>, n_stages: usize, sets: &DeviceSets) -> Result<(), Fault> {
     let changes = (n_stages..sets.len()).find(|set| {
         let (first, own) = (sets.get(set % n_stages), sets.get(*set));
         first != own && (first.len() > 1 || own.len() > 1)
@@ -191,7 +191,7 @@ fn unchanging(place: Place<'_>, n_stages: usize, sets: &DeviceSets) -> Result<()
     Err(Box::new(error.help("place a stage on one device for each microbatch, or on the same devices for all")))
 }
 
-fn off_devices(writer: &Writer<'_>, place: Place<'_>, (stage, microbatch, device): Lost) -> Diagnostic {
+fn off_devices(writer: &Writer<'_>, place: PlaceLine<'_>, (stage, microbatch, device): Lost) -> Diagnostic {
     let last = writer.n_devices - 1;
     let (what, short) = match microbatch {
         Some(microbatch) => (format!("m{microbatch} of stage s{stage}"), format!("m{microbatch} of s{stage}")),

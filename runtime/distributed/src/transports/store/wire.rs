@@ -49,7 +49,7 @@ pub(super) struct Store {
 }
 
 /// A message under way.
-pub(super) enum Request {
+pub(super) enum OpenTransfer {
     Send(Sending),
     Receive { from: Rank, tag: Tag, number: u64, into: Region, filled: usize },
 }
@@ -145,30 +145,30 @@ impl Store {
 }
 
 impl Wire for Store {
-    type Request = Request;
+    type Request = OpenTransfer;
 
-    fn send(&mut self, to: Rank, tag: Tag, from: Region) -> Request {
-        Request::Send(self.outbox.send(to, tag, from, tag == control_messages::TAG))
+    fn send(&mut self, to: Rank, tag: Tag, from: Region) -> OpenTransfer {
+        OpenTransfer::Send(self.outbox.send(to, tag, from, tag == control_messages::TAG))
     }
 
-    fn receive(&mut self, from: Rank, tag: Tag, into: Region) -> Request {
+    fn receive(&mut self, from: Rank, tag: Tag, into: Region) -> OpenTransfer {
         self.receives += 1;
         self.waiting.entry((from, tag)).or_default().push_back(self.receives);
-        Request::Receive { from, tag, number: self.receives, into, filled: 0 }
+        OpenTransfer::Receive { from, tag, number: self.receives, into, filled: 0 }
     }
 
-    fn test(&mut self, request: Request) -> Option<Request> {
+    fn test(&mut self, request: OpenTransfer) -> Option<OpenTransfer> {
         match request {
-            Request::Send(sending) => (!self.outbox.has_ended(sending)).then_some(request),
-            Request::Receive { .. } if self.n_arrived == 0 => Some(request),
-            Request::Receive { from, tag, number, into, filled } => {
+            OpenTransfer::Send(sending) => (!self.outbox.has_ended(sending)).then_some(request),
+            OpenTransfer::Receive { .. } if self.n_arrived == 0 => Some(request),
+            OpenTransfer::Receive { from, tag, number, into, filled } => {
                 let queue = (from, tag);
                 if self.waiting.get(&queue).and_then(VecDeque::front) != Some(&number) {
                     return Some(request);
                 }
                 let (filled, is_whole) = self.receive_some(queue, into, filled);
                 if !is_whole {
-                    return Some(Request::Receive { from, tag, number, into, filled });
+                    return Some(OpenTransfer::Receive { from, tag, number, into, filled });
                 }
                 self.waiting.get_mut(&queue)?.pop_front();
                 None
@@ -176,7 +176,7 @@ impl Wire for Store {
         }
     }
 
-    fn forget(&mut self, _: Request) {}
+    fn forget(&mut self, _: OpenTransfer) {}
 
     fn turn(&mut self) -> Result<bool, Cut> {
         let now = Instant::now();
