@@ -9,22 +9,15 @@ use crate::checksum;
 use pipe_ir::graph::{DType, TensorType};
 use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorView, serialize};
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 
 /// Why bytes are not taken for a checkpoint.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub(super) enum Unsound {
     /// They have not the form of one.
     Malformed(String),
     /// They have, but are not what was saved.
     Altered(String),
-}
-
-impl fmt::Display for Unsound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Malformed(reason) | Self::Altered(reason)) = self;
-        f.write_str(reason)
-    }
 }
 
 impl From<String> for Unsound {

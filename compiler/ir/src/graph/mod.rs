@@ -18,10 +18,11 @@ use std::fmt;
 
 crate::words! {
     /// Element type of a tensor.
-    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum DType {
         /// IEEE single precision.
+        #[default]
         F32 "f32"
         /// IEEE double precision.
         F64 "f64"

@@ -40,9 +40,6 @@ pub static SETTINGS: [Setting; 12] = [
 /// Those of them that may be lists.
 const LISTS: [&str; 2] = ["layers", "nodes"];
 
-/// Words for values of `recompute`.
-const WORDS: [(&str, i64); 3] = [("none", 0), ("selective", 1), ("full", 2)];
-
 pipe_ir::words! {
     /// What the layers of a stage keep, and what they compute once more inside the backward.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -107,8 +104,8 @@ pub fn settings(
     visible: &Values,
 ) -> Result<(Settings, BTreeMap<&'static str, Span>), Diagnostics> {
     let mut visible = visible.clone();
-    for (word, value) in WORDS {
-        visible.entry(word.to_owned()).or_insert(value);
+    for kind in Recompute::ALL {
+        visible.entry(kind.word().to_owned()).or_insert(kind as i64);
     }
     let mut bound =
         Bound { call, values: BTreeMap::new(), places: BTreeMap::new(), lists: BTreeMap::new(), found: Vec::new() };
@@ -198,11 +195,7 @@ impl Bound<'_> {
             data: of("data"),
             expert: of("expert"),
             zero: of("zero"),
-            recompute: match of("recompute") {
-                0 => Recompute::None,
-                1 => Recompute::Selective,
-                _ => Recompute::Full,
-            },
+            recompute: Recompute::ALL[of("recompute") as usize],
             flash: of("flash") == 1,
             gradient_bytes: of("gradient_bytes"),
             layers: match (self.lists.get("layers"), of("layers")) {

@@ -10,6 +10,7 @@ use pipe_syntax::source::Span;
 use std::collections::BTreeMap;
 
 /// The items of a pipeline, those that stand once by their word.
+#[derive(Default)]
 pub(super) struct Items<'a> {
     pub(super) model: Option<&'a Call>,
     pub(super) config: Option<&'a Call>,
@@ -28,21 +29,7 @@ pub(super) struct Items<'a> {
 
 /// Sorts the items of a pipeline, and says which are missing or there twice.
 pub(super) fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> Items<'a> {
-    let mut items = Items {
-        model: None,
-        config: None,
-        precision: DType::F32,
-        devices: None,
-        microbatches: None,
-        schedule: None,
-        recompute: None,
-        offload: None,
-        zero: None,
-        activation: None,
-        cost: None,
-        train: None,
-        requirements: Vec::new(),
-    };
+    let mut items = Items::default();
     let mut said: BTreeMap<&str, Span> = BTreeMap::new();
     for item in &declared.items {
         let (word, span) = match item {
