@@ -46,7 +46,7 @@ pub(super) fn leave(
         return stays;
     }
     let bare = emitter.device(device, Elsewhere { state: state.clone(), activations: Absences::default() });
-    let (values, mut course) = course(emitter.work(), &bare);
+    let (values, mut course) = course(emitter.work, &bare);
     let traffic = options.traffic.as_ref();
     course.tasks = tasks(emitter, device, traffic.map_or(timeline, |traffic| &traffic.timeline));
     course.busy = traffic.map(|traffic| traffic.busy[device.index()].clone()).unwrap_or_default();
@@ -95,7 +95,7 @@ impl Absences {
 
 /// When a device runs its tasks; two that share it are one.
 fn tasks(emitter: &Emitter<'_>, device: DeviceId, timeline: &Timeline) -> Vec<(u64, u64)> {
-    let tasks = &emitter.schedule().orders[device.index()];
+    let tasks = &emitter.schedule.orders[device.index()];
     let is_second = |position: usize| position > 0 && tasks[position - 1].with_next;
     let times = timeline.starts[device.index()].iter().zip(&timeline.ends[device.index()]);
     let firsts = times.enumerate().filter(|(position, _)| !is_second(*position));

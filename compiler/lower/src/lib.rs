@@ -236,7 +236,7 @@ fn with_state_away(
 ) -> (Option<Residency>, DeviceProgram) {
     let bare = emitter.device(device, Elsewhere::of_state(Residency::default()));
     let mut with = |limit: Option<Bytes>| {
-        let residency = Residency::new(emitter.schedule(), work, device, &bare, limit);
+        let residency = Residency::new(emitter.schedule, work, device, &bare, limit);
         let code = arena::place(emitter.device(device, Elsewhere::of_state(residency.clone())), options);
         (Some(residency), code)
     };

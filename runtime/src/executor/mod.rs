@@ -43,7 +43,7 @@ pub(crate) enum Progress {
 
 /// A device at work.
 pub(crate) struct Executor {
-    id: DeviceId,
+    pub(crate) id: DeviceId,
     program: Arc<Verified>,
     device: Box<dyn Device>,
     channels: Arc<Channels>,
@@ -105,10 +105,6 @@ impl Executor {
     /// Whether reports hold every run.
     pub(crate) fn set_trace(&mut self, trace: bool) {
         self.trace = trace;
-    }
-
-    pub(crate) const fn id(&self) -> DeviceId {
-        self.id
     }
 
     pub(crate) fn device(&self) -> &dyn Device {

@@ -135,7 +135,7 @@ impl Worker {
     fn new(executor: Executor, channels: Arc<Channels>) -> Self {
         let (questions, asked) = mpsc::channel();
         let (reply, answers) = mpsc::channel();
-        let device = executor.id();
+        let device = executor.id;
         let thread = thread::spawn(move || serve(executor, &channels, &asked, &reply));
         Self { device, questions: Some(questions), answers, thread: Some(thread) }
     }
@@ -161,12 +161,12 @@ impl Drop for Worker {
 
 /// The life of a device's thread.
 fn serve(mut executor: Executor, channels: &Channels, asked: &mpsc::Receiver<Question>, reply: &mpsc::Sender<Answer>) {
-    channels.register(executor.id());
+    channels.register(executor.id);
     for question in asked {
         let answer = match question {
             Question::Execute(pass) => {
                 let result = catch_unwind(AssertUnwindSafe(|| executor.advance(&pass, 0)));
-                let device = executor.id();
+                let device = executor.id;
                 let result = result.unwrap_or_else(|panic| Err(RunError::Panic { device, message: words(&*panic) }));
                 if result.is_err() {
                     channels.poison();

@@ -68,7 +68,7 @@ impl TimedTarget<'_> {
 
     /// A task of a stage; none where the stage has none of this kind.
     fn task(&self, stage: StageId, kind: TaskKind) -> Option<Ticks> {
-        let computes = self.cluster.rates().time(kind, pipe_model::operations(self.stages, kind, stage)?.into());
+        let computes = self.cluster.rates.time(kind, pipe_model::operations(self.stages, kind, stage)?.into());
         let account = self.pipeline.transformer.as_ref().zip(self.stages.accounts.get(stage.index()));
         let Some((transformer, account)) = account else { return Some(computes) };
         let (within, beside) =

@@ -28,7 +28,7 @@ impl Layout {
     #[must_use]
     pub fn new(cluster: &Cluster, positions: usize, data: u64, tensor: u64) -> Option<Self> {
         let wanted = (positions as u64).checked_mul(data)?.checked_mul(tensor)?;
-        let (positions, per_node) = (u32::try_from(positions).ok()?, cluster.per_node());
+        let (positions, per_node) = (u32::try_from(positions).ok()?, cluster.per_node);
         (wanted <= u64::from(cluster.n_device_slots())).then_some(())?;
         let (data, tensor) = (u32::try_from(data).ok()?, u32::try_from(tensor).ok()?);
         Some(Self { positions, data, tensor, per_node, nodes: Vec::new() })
@@ -131,7 +131,7 @@ pub fn check(cluster: &Cluster, elaborated: &Elaborated) -> Option<Diagnostic> {
     }
     let ((data, tensor), positions) = (divided(Some(pipeline)), schedule.n_devices());
     let wanted = positions as u128 * u128::from(data) * u128::from(tensor);
-    let (nodes, per_node, device_slots) = (cluster.n_nodes(), cluster.per_node(), cluster.n_device_slots());
+    let (nodes, per_node, device_slots) = (cluster.n_nodes(), cluster.per_node, cluster.n_device_slots());
     let message = format!("`{}` takes {wanted} devices, but `{}` has {device_slots}", pipeline.name, cluster.name());
     let label = format!("{positions} devices with tensor {tensor} and data {data}");
     let one = error(pipeline.span, label, message).help("use fewer devices, or less `tensor` or `data`");

@@ -83,11 +83,15 @@ pub struct Cluster {
     memory_place: Range<usize>,
     nodes_place: Range<usize>,
     n_nodes: u32,
-    per_node: u32,
+    /// Devices of each node.
+    pub per_node: u32,
     memory: Bytes,
     host: Option<Host>,
-    rates: Rates,
-    peak_flops: Option<u64>,
+    /// How fast devices compute.
+    pub rates: Rates,
+    /// Floating-point operations of matrix products that a device does in a second at most, as its
+    /// maker states it, where it is said.
+    pub peak_flops: Option<u64>,
     /// Between devices of one node, by node.
     inside: Vec<Link>,
     /// Between devices of two nodes: one for all of them, or by node and node.
@@ -107,12 +111,6 @@ impl Cluster {
     #[must_use]
     pub const fn n_nodes(&self) -> u32 {
         self.n_nodes
-    }
-
-    /// Devices of each node.
-    #[must_use]
-    pub const fn per_node(&self) -> u32 {
-        self.per_node
     }
 
     /// Devices of all nodes.
@@ -141,23 +139,10 @@ impl Cluster {
         Some(copied(bandwidth))
     }
 
-    /// How fast devices compute.
-    #[must_use]
-    pub const fn rates(&self) -> &Rates {
-        &self.rates
-    }
-
     /// The same with devices that compute as fast as was measured.
     #[must_use]
     pub fn at_rates(self, rates: Rates) -> Self {
         Self { rates, ..self }
-    }
-
-    /// Floating-point operations of matrix products that a device does in a second at most, as its
-    /// maker states it, where it is said.
-    #[must_use]
-    pub const fn peak_flops(&self) -> Option<u64> {
-        self.peak_flops
     }
 
     /// Whether all ways between two nodes are alike.

@@ -104,7 +104,7 @@ impl Objective for Steps<'_> {
 
 /// Whether what tasks take is the same on whatever nodes.
 fn is_inside(target: &TimedTarget<'_>) -> bool {
-    let (tensor, per_node) = (target.layout.tensor, target.cluster.per_node());
+    let (tensor, per_node) = (target.layout.tensor, target.cluster.per_node);
     let settings = target.pipeline.transformer.as_ref().map(|transformer| &transformer.settings);
     let is_free = settings.is_none_or(|settings| settings.zero < 2 && settings.expert == 1);
     target.cluster.is_even_inside() && is_free && tensor <= per_node && per_node.is_multiple_of(tensor)

@@ -59,7 +59,7 @@ impl Profile {
     pub fn calibrate(&self, cluster: Cluster) -> Result<Cluster, Box<(Diagnostic, Sources)>> {
         let rates = self.rates()?;
         let mut kinds = TaskKind::ALL.into_iter().filter(|kind| *kind != TaskKind::Update);
-        let peak = cluster.peak_flops().unwrap_or(u64::MAX);
+        let peak = cluster.peak_flops.unwrap_or(u64::MAX);
         if let Some(kind) = kinds.find(|kind| rates.of(*kind) > peak) {
             let (name, letters, reached) = (self.name(), kind.letters(), rates.of(kind).div_ceil(GIGA));
             let (cluster, peak) = (cluster.name(), peak / GIGA);

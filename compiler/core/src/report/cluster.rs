@@ -1,5 +1,6 @@
 //! What a step makes of the machines that it runs on, where they are known.
 
+use super::time;
 use crate::analyze::Analysis;
 use crate::cluster::{Cluster, Layout, Rates};
 use crate::mapping::MappingResult;
@@ -84,8 +85,8 @@ impl MappingReport {
         let filled = usize::try_from(n_filled).unwrap_or(usize::MAX);
         Self {
             nodes: found.nodes.iter().copied().take(filled).collect(),
-            makespan: found.time.0 as f64 / Ticks::UNIT.0 as f64,
-            makespan_before: found.before.0 as f64 / Ticks::UNIT.0 as f64,
+            makespan: time(found.time),
+            makespan_before: time(found.before),
             is_best: found.is_best,
             timed: found.timed,
         }
@@ -105,7 +106,7 @@ impl ClusterReport {
         let model_flops = of_a_microbatch(analysis, stages) * f64::from(schedule.n_microbatches) * alike;
         let seconds = timeline.makespan().0 as f64 / 1e9;
         let could = |peak: u64| peak as f64 * used as f64 * seconds;
-        let mfu = cluster.peak_flops().filter(|_| seconds > 0.0).map(|peak| model_flops / could(peak));
+        let mfu = cluster.peak_flops.filter(|_| seconds > 0.0).map(|peak| model_flops / could(peak));
         let tokens = settings.map(|settings| {
             let rows = settings.rows as f64 * settings.data as f64 * f64::from(schedule.n_microbatches);
             rows * settings.sequence as f64
@@ -116,15 +117,15 @@ impl ClusterReport {
             file: cluster.name().to_owned(),
             time_unit: "ms",
             nodes: cluster.n_nodes(),
-            devices_per_node: cluster.per_node(),
+            devices_per_node: cluster.per_node,
             devices_used: used,
-            flops: cluster.rates().mean(),
-            rates: RatesReport::new(cluster.rates()),
-            peak_flops: cluster.peak_flops(),
+            flops: cluster.rates.mean(),
+            rates: RatesReport::new(&cluster.rates),
+            peak_flops: cluster.peak_flops,
             model_flops,
             mfu,
             tokens_per_second: tokens.filter(|_| seconds > 0.0).map(|tokens| tokens / seconds),
-            exchange: exchange.0 as f64 / Ticks::UNIT.0 as f64,
+            exchange: time(exchange),
             mapping: None,
         }
     }

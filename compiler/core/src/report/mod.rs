@@ -410,7 +410,9 @@ impl Report {
     }
 }
 
-fn time(ticks: Ticks) -> f64 {
+/// A time in the unit of the costs.
+#[must_use]
+pub fn time(ticks: Ticks) -> f64 {
     ticks.0 as f64 / Ticks::UNIT.0 as f64
 }
 

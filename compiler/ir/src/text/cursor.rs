@@ -30,7 +30,8 @@ pub(crate) struct Cursor<'a> {
     text: &'a str,
     /// The next byte to look at; always at the start of a token or at the end.
     position: usize,
-    line: u32,
+    /// The line of the next token.
+    pub(crate) line: u32,
 }
 
 const fn in_word(byte: u8) -> bool {
@@ -42,11 +43,6 @@ impl<'a> Cursor<'a> {
         let mut cursor = Self { text, position: 0, line: 1 };
         cursor.skip();
         cursor
-    }
-
-    /// The line of the next token.
-    pub(crate) const fn line(&self) -> u32 {
-        self.line
     }
 
     fn rest(&self) -> &'a [u8] {

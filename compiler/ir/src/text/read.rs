@@ -12,7 +12,7 @@ use crate::units::Bytes;
 pub(super) fn program(text: &str) -> Result<Parsed, ParseError> {
     let mut cursor = Cursor::new(text);
     let cursor = &mut cursor;
-    let header = cursor.line();
+    let header = cursor.line;
     cursor.expect("program")?;
     let name = cursor.name("the name of the program")?.into_owned();
     cursor.expect("stages")?;
@@ -34,16 +34,16 @@ pub(super) fn program(text: &str) -> Result<Parsed, ParseError> {
     let groups = groups(cursor, &mut lines)?;
     let mut tables = Tables::default();
     let (mut values, mut execs, mut devices) = (Vec::new(), Vec::new(), Vec::new());
-    let mut line = cursor.line();
+    let mut line = cursor.line;
     while cursor.take("value") {
         lines.values.push(line);
         values.push(parse_value(cursor, &mut tables)?);
-        line = cursor.line();
+        line = cursor.line;
     }
     while cursor.take("exec") {
         lines.execs.push(line);
         execs.push(parse_exec(cursor, &mut tables)?);
-        line = cursor.line();
+        line = cursor.line;
     }
     while cursor.take("device") {
         let here = cursor.clone();
@@ -54,7 +54,7 @@ pub(super) fn program(text: &str) -> Result<Parsed, ParseError> {
         let mut device_lines = DeviceLines { header: line, ..DeviceLines::default() };
         devices.push(device(cursor, &tables, &mut device_lines)?);
         lines.devices.push(device_lines);
-        line = cursor.line();
+        line = cursor.line;
     }
     if !cursor.at_end() {
         let expected = match (devices.is_empty(), execs.is_empty()) {
@@ -72,7 +72,7 @@ pub(super) fn program(text: &str) -> Result<Parsed, ParseError> {
 /// Reads the table of groups.
 fn groups(cursor: &mut Cursor<'_>, lines: &mut Lines) -> Result<Vec<Vec<DeviceId>>, ParseError> {
     let mut groups = Vec::new();
-    let mut line = cursor.line();
+    let mut line = cursor.line;
     while cursor.take("group") {
         lines.groups.push(line);
         let here = cursor.clone();
@@ -88,7 +88,7 @@ fn groups(cursor: &mut Cursor<'_>, lines: &mut Lines) -> Result<Vec<Vec<DeviceId
             members.push(DeviceId(cursor.id('d', "a device such as `d0`")?));
         }
         groups.push(members);
-        line = cursor.line();
+        line = cursor.line;
     }
     Ok(groups)
 }
@@ -125,7 +125,7 @@ fn buffers(cursor: &mut Cursor<'_>, lines: &mut Vec<u32>) -> Result<Vec<Buffer>,
     cursor.expect("{")?;
     while !cursor.take("}") {
         let here = cursor.clone();
-        lines.push(cursor.line());
+        lines.push(cursor.line);
         let id = cursor.id('%', "a buffer such as `%0` or `}`")?;
         if id as usize != buffers.len() {
             return Err(here.expected(format!("`%{}`", buffers.len())));
@@ -149,7 +149,7 @@ fn instructions(
     while !cursor.take("}") {
         let here = cursor.clone();
         let word = cursor.word("an instruction or `}`")?;
-        lines.push(here.line());
+        lines.push(here.line);
         match Instruction::parse(word, cursor, scope)? {
             Some(instruction) => list.push(instruction),
             None => {

@@ -72,8 +72,8 @@ impl Elsewhere {
 
 /// Writes one device after the other; its tables are used again for each.
 pub(super) struct Emitter<'a> {
-    schedule: &'a Schedule,
-    work: &'a ProgramTables,
+    pub(super) schedule: &'a Schedule,
+    pub(super) work: &'a ProgramTables,
     transfers: &'a Transfers,
     collectives: &'a Collectives,
     sums: &'a Sums<'a>,
@@ -126,14 +126,6 @@ impl<'a> Emitter<'a> {
             tokens: vec![[TokenId(0); 2]; transfers.len()],
             code: Code::default(),
         }
-    }
-
-    pub(super) const fn schedule(&self) -> &'a Schedule {
-        self.schedule
-    }
-
-    pub(super) const fn work(&self) -> &'a ProgramTables {
-        self.work
     }
 
     /// The lists of a device, from which comes and goes what plans say; all else stays on it.

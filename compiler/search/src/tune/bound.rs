@@ -53,7 +53,7 @@ pub(super) fn of_group(problem: &Problem, written: &Instance, layout: &Layout, k
         let own = u128::from(computes.0) + least(within(&transformer, &account, kind));
         own.max(least(beside(&transformer, &account, kind)))
     };
-    let rates = problem.cluster.rates();
+    let rates = &problem.cluster.rates;
     let backward = task(TaskKind::Backward, rates.least_backward(backward_input + backward_weight));
     let work = (task(TaskKind::Forward, rates.time(TaskKind::Forward, forward)) + backward)
         .saturating_mul(layout.microbatches.into());
@@ -80,7 +80,7 @@ fn quickest(problem: &Problem, written: &Instance, layout: &Layout, one: &Exchan
         Among::Data => (layout.data, layout.tensor, layout.data * layout.tensor),
         Among::Alike => (layout.data / layout.expert, layout.expert * layout.tensor, layout.data * layout.tensor),
     };
-    let per_node = u64::from(cluster.per_node());
+    let per_node = u64::from(cluster.per_node);
     let device_slot = |number: u64| DeviceSlot(u32::try_from(number).unwrap_or(u32::MAX));
     let time = |device_slots: &[DeviceSlot]| u128::from(collective::time(cluster, device_slots, one.what, one.bytes).0);
     let least = if per_node.is_multiple_of(span) {

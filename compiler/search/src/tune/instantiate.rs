@@ -39,7 +39,7 @@ pub(super) struct Instance {
 impl Instance {
     pub(super) fn new(problem: &Problem) -> Self {
         let cluster = &problem.cluster;
-        let firsts = || (0..cluster.n_nodes()).map(|node| DeviceSlot(node * cluster.per_node()));
+        let firsts = || (0..cluster.n_nodes()).map(|node| DeviceSlot(node * cluster.per_node));
         let mut links =
             firsts().flat_map(|from| firsts().filter(move |to| *to != from).map(move |to| cluster.link(from, to)));
         // Where one link is said for all, there is nothing to compare, however many nodes there are.

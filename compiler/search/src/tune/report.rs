@@ -3,8 +3,7 @@
 use crate::tune::{Candidate, Counts, LEFT_OUT, Layout, Problem, Space, StepTime, TuneResult};
 use pipe_compiler::cluster::unmodelled::OF_EXPERTS;
 use pipe_compiler::report::cluster::RatesReport;
-use pipe_compiler::report::{Finding, Report};
-use pipe_schedule::units::Ticks;
+use pipe_compiler::report::{Finding, Report, time};
 use serde::Serialize;
 
 /// Name and version of this form.
@@ -216,10 +215,6 @@ impl CandidateReport {
     }
 }
 
-fn milliseconds(ticks: Ticks) -> f64 {
-    ticks.0 as f64 / Ticks::UNIT.0 as f64
-}
-
 impl BestReport {
     /// A candidate as the compiler judged its source.
     #[must_use]
@@ -227,7 +222,7 @@ impl BestReport {
         let cluster = report.cluster.as_ref();
         Self {
             candidate: CandidateReport::new(candidate),
-            step: report.figures.makespan.unwrap_or_else(|| milliseconds(taken.time)),
+            step: report.figures.makespan.unwrap_or_else(|| time(taken.time)),
             exchange: cluster.map_or(0.0, |cluster| cluster.exchange),
             mfu: cluster.and_then(|cluster| cluster.mfu),
             tokens_per_second: cluster.and_then(|cluster| cluster.tokens_per_second),
@@ -255,8 +250,8 @@ impl TuneReport {
         self.setting = Some(SettingReport {
             cluster: cluster.name().to_owned(),
             nodes: cluster.n_nodes(),
-            devices_per_node: cluster.per_node(),
-            rates: RatesReport::new(cluster.rates()),
+            devices_per_node: cluster.per_node,
+            rates: RatesReport::new(&cluster.rates),
             limit_bytes: problem.limit.0,
             config: problem.transformer.config.path.clone(),
             sequence: problem.transformer.settings.sequence,
@@ -275,7 +270,7 @@ impl TuneReport {
         let best = found.best.first().map(|(_, taken)| taken.time);
         let other = |candidate: &Candidate, taken: &StepTime| OtherReport {
             candidate: CandidateReport::new(candidate),
-            step: milliseconds(taken.time),
+            step: time(taken.time),
             slower: best.map(|best| taken.time.0 as f64 / (best.0 as f64).max(f64::MIN_POSITIVE) - 1.0),
             peak_bytes: taken.bytes.0,
             device: taken.device.0,
@@ -291,7 +286,7 @@ impl TuneReport {
             ..RefusalReport::new(name, reason)
         }));
         if let Some(best) = best {
-            self.lower_bound = Some(milliseconds(found.bound));
+            self.lower_bound = Some(time(found.bound));
             self.gap = Some(best.0 as f64 / (found.bound.0 as f64).max(f64::MIN_POSITIVE) - 1.0);
         }
         self.complete = found.is_complete;

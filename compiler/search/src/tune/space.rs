@@ -67,7 +67,7 @@ pub fn space(problem: &Problem) -> Space {
 
 /// Whether so many devices may divide each layer.
 fn tensor_fits(problem: &Problem, tensor: u64) -> Result<(), String> {
-    let per_node = u64::from(problem.cluster.per_node());
+    let per_node = u64::from(problem.cluster.per_node);
     if !per_node.is_multiple_of(tensor) {
         return Err(format!("they would not fill nodes of {per_node} devices evenly"));
     }

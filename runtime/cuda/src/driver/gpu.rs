@@ -13,10 +13,12 @@ use std::sync::Arc;
 /// A GPU of this machine, in use.
 #[derive(Debug)]
 pub(crate) struct Gpu {
-    ordinal: usize,
+    /// Its number among those of the machine.
+    pub(crate) ordinal: usize,
     device: sys::CUdevice,
     pub(super) context: sys::CUcontext,
-    name: String,
+    /// Such as `NVIDIA H100 80GB HBM3`.
+    pub(crate) name: String,
     capability: (u32, u32),
 }
 
@@ -59,16 +61,6 @@ impl Gpu {
         // SAFETY: writes one handle.
         check("cuDevicePrimaryCtxRetain", unsafe { sys::cuDevicePrimaryCtxRetain(&raw mut context, device) })?;
         Ok(Self { ordinal, device, context, name, capability })
-    }
-
-    /// Its number among those of the machine.
-    pub(crate) const fn ordinal(&self) -> usize {
-        self.ordinal
-    }
-
-    /// Such as `NVIDIA H100 80GB HBM3`.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
     }
 
     /// Its compute capability: 90 is 9.0.

@@ -26,7 +26,7 @@ impl<'a> Capture<'a> {
     pub(crate) fn end(mut self) -> Result<Graph, DriverError> {
         let (mut graph, mut executable) = (std::ptr::null_mut(), std::ptr::null_mut());
         // What was captured last may be of another GPU.
-        self.stream.gpu().activate()?;
+        self.stream.gpu.activate()?;
         self.is_open = false;
         // SAFETY: writes one handle.
         check("cuStreamEndCapture", unsafe { sys::cuStreamEndCapture(self.stream.handle, &raw mut graph) })?;
@@ -46,7 +46,7 @@ impl Drop for Capture<'_> {
     fn drop(&mut self) {
         if self.is_open {
             let mut graph = std::ptr::null_mut();
-            let _ = self.stream.gpu().activate();
+            let _ = self.stream.gpu.activate();
             // SAFETY: gives up what was begun; where the driver made a graph of it, that is destroyed.
             unsafe {
                 if sys::cuStreamEndCapture(self.stream.handle, &raw mut graph) == sys::CUresult::CUDA_SUCCESS

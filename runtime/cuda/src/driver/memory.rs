@@ -22,8 +22,10 @@ pub(crate) enum Side {
 /// Some bytes of a memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Area {
-    pub(super) address: u64,
-    pub(super) bytes: usize,
+    /// Its address on the GPU.
+    pub(crate) address: u64,
+    /// Its size.
+    pub(crate) bytes: usize,
     pub(super) side: Side,
 }
 
@@ -36,16 +38,6 @@ impl Area {
         let end = offset.checked_add(bytes).filter(|end| *end <= self.bytes);
         assert!(end.is_some(), "bytes {offset}..{offset}+{bytes} are not inside an area of {} bytes", self.bytes);
         Self { address: self.address + offset as u64, bytes, ..self }
-    }
-
-    /// Its address on the GPU.
-    pub(crate) const fn address(self) -> u64 {
-        self.address
-    }
-
-    /// Its size.
-    pub(crate) const fn bytes(self) -> usize {
-        self.bytes
     }
 
     /// The number of the GPU that has it; none for memory of the host.
@@ -105,7 +97,7 @@ impl Area {
 #[derive(Debug)]
 pub(crate) struct DeviceMemory {
     gpu: Arc<Gpu>,
-    all: Area,
+    pub(crate) all: Area,
 }
 
 /// The least that is asked for: no allocation is empty.
@@ -118,12 +110,7 @@ impl DeviceMemory {
         let (mut address, bytes) = (0, bytes.max(LEAST));
         // SAFETY: writes one address.
         check("cuMemAlloc_v2", unsafe { sys::cuMemAlloc_v2(&raw mut address, bytes) })?;
-        Ok(Self { gpu: Arc::clone(gpu), all: Area { address, bytes, side: Side::Gpu(gpu.ordinal(), gpu.context) } })
-    }
-
-    /// All of it.
-    pub(crate) const fn all(&self) -> Area {
-        self.all
+        Ok(Self { gpu: Arc::clone(gpu), all: Area { address, bytes, side: Side::Gpu(gpu.ordinal, gpu.context) } })
     }
 }
 
@@ -139,7 +126,7 @@ impl Drop for DeviceMemory {
 #[derive(Debug)]
 pub(crate) struct PinnedMemory {
     gpu: Arc<Gpu>,
-    all: Area,
+    pub(crate) all: Area,
 }
 
 impl PinnedMemory {
@@ -152,11 +139,6 @@ impl PinnedMemory {
         // SAFETY: just allocated, that long.
         unsafe { std::ptr::write_bytes(start.cast::<u8>(), 0, bytes) };
         Ok(Self { gpu: Arc::clone(gpu), all: Area { address: start as u64, bytes, side: Side::Host } })
-    }
-
-    /// All of it.
-    pub(crate) const fn all(&self) -> Area {
-        self.all
     }
 }
 

@@ -51,7 +51,7 @@ impl Drop for Module {
 /// A kernel that can be launched.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Function {
-    handle: sys::CUfunction,
+    pub(super) handle: sys::CUfunction,
 }
 
 // SAFETY: a handle of the driver, which any thread may use.
@@ -61,10 +61,6 @@ unsafe impl Send for Function {}
 const USUAL_SHARED: u32 = 48 << 10;
 
 impl Function {
-    pub(super) const fn handle(&self) -> sys::CUfunction {
-        self.handle
-    }
-
     /// Lets it have so much shared memory at its launch.
     pub(crate) fn allow_shared(&self, bytes: u32) -> Result<(), DriverError> {
         use sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES as MOST;

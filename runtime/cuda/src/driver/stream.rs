@@ -17,7 +17,8 @@ use std::time::Duration;
 /// What works in order.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    gpu: Arc<Gpu>,
+    /// Its GPU.
+    pub(crate) gpu: Arc<Gpu>,
     pub(super) handle: sys::CUstream,
 }
 
@@ -41,11 +42,6 @@ impl Stream {
         // SAFETY: writes one handle.
         check("cuStreamCreate", unsafe { sys::cuStreamCreate(&raw mut handle, flags) })?;
         Ok(Self { gpu: Arc::clone(gpu), handle })
-    }
-
-    /// Its GPU.
-    pub(crate) const fn gpu(&self) -> &Arc<Gpu> {
-        &self.gpu
     }
 
     /// Goes on from here only when what was before the event is over.
@@ -78,7 +74,7 @@ impl Stream {
         unsafe {
             match (to.side, from.side) {
                 // By addresses alone: the driver captures no copies that name contexts.
-                (Side::Gpu(there, _), Side::Gpu(here, _)) if [there, here] != [self.gpu.ordinal(); 2] => {
+                (Side::Gpu(there, _), Side::Gpu(here, _)) if [there, here] != [self.gpu.ordinal; 2] => {
                     check("cuMemcpyAsync", sys::cuMemcpyAsync(target, source, bytes, stream))
                 }
                 (Side::Gpu(..), Side::Gpu(..)) => {
@@ -125,7 +121,7 @@ impl Stream {
         // SAFETY: the driver copies as many bytes from each pointer as the parameter has, at most 8, before it returns.
         check("cuLaunchKernel", unsafe {
             let (parameters, none) = (pointers.as_mut_ptr(), std::ptr::null_mut());
-            sys::cuLaunchKernel(function.handle(), x, y, z, a, b, c, shape.shared, self.handle, parameters, none)
+            sys::cuLaunchKernel(function.handle, x, y, z, a, b, c, shape.shared, self.handle, parameters, none)
         })
     }
 

@@ -98,7 +98,7 @@ impl Arenas {
         recorded: &Recorded,
         (n_checks, workspace): (usize, usize),
     ) -> Result<Self, RunError> {
-        let Some(first) = assignment.gpus().first() else {
+        let Some(first) = assignment.gpus.first() else {
             return Err(RunError::Unsupported("the program has no devices".to_owned()));
         };
         let own = assignment.own();
@@ -106,14 +106,14 @@ impl Arenas {
         let devices =
             ids.clone().map(|device| arenas(program, device, assignment.gpu_of(device))).collect::<Result<_, _>>()?;
         let layout = ArenaLayout {
-            n_gpus: assignment.gpus().len(),
+            n_gpus: assignment.gpus.len(),
             n_steps: program.n_steps.max(1) as usize,
             n_checks,
             data: recorded.staging.to_usize(),
             losses: recorded.devices.iter().map(|facts| facts.losses.len()).collect(),
         };
         let of_gpu = |gpu: &Arc<Gpu>| Ok(DeviceMemory::new(gpu, layout.image())?);
-        let records = assignment.gpus().iter().map(of_gpu).collect::<Result<_, RunError>>()?;
+        let records = assignment.gpus.iter().map(of_gpu).collect::<Result<_, RunError>>()?;
         let working = ids.clone().map(|device| working(assignment.gpu_of(device))).collect::<Result<_, _>>()?;
         let scratch = scratch(program, &recorded.step);
         let scratch = scratch.into_iter().map(|(group, bytes)| Ok((group, DeviceMemory::new(first, bytes)?)));
@@ -134,14 +134,14 @@ impl Arenas {
     pub(super) fn area(&self, device: DeviceId, place: Buffer) -> Area {
         let (own, host) = &self.devices[device.index() - self.own.start];
         let all = match (place.space, host) {
-            (Space::Host, Some(host)) => host.all(),
-            (Space::Host, None) | (Space::Device, _) => own.all(),
+            (Space::Host, Some(host)) => host.all,
+            (Space::Host, None) | (Space::Device, _) => own.all,
         };
         all.part(place.offset.to_usize(), place.bytes.to_usize())
     }
 
     fn image(&self, gpu: usize) -> Area {
-        self.staging.all().part(gpu * self.layout.image(), self.layout.image())
+        self.staging.all.part(gpu * self.layout.image(), self.layout.image())
     }
 
     /// Where the host writes the numbers of the steps of a window: by GPU, and then by step.
@@ -154,50 +154,50 @@ impl Arenas {
 
     /// The numbers of one of the steps, on a GPU.
     pub(super) fn numbers_of(&self, gpu: usize, step: usize) -> Area {
-        self.records[gpu].all().part(step * NUMBERS_BYTES, NUMBERS_BYTES)
+        self.records[gpu].all.part(step * NUMBERS_BYTES, NUMBERS_BYTES)
     }
 
     /// The numbers of all steps: on a GPU, and where the host writes them.
     pub(super) fn numbers(&self, gpu: usize) -> (Area, Area) {
         let bytes = self.layout.numbers();
-        (self.records[gpu].all().part(0, bytes), self.image(gpu).part(0, bytes))
+        (self.records[gpu].all.part(0, bytes), self.image(gpu).part(0, bytes))
     }
 
     /// The record of an error of one of the runs that look at data: on its GPU, and where the host reads it.
     pub(super) fn error(&self, gpu: usize, check: usize) -> (Area, Area) {
         let from = self.layout.numbers() + check * ERROR_BYTES;
-        (self.records[gpu].all().part(from, ERROR_BYTES), self.image(gpu).part(from, ERROR_BYTES))
+        (self.records[gpu].all.part(from, ERROR_BYTES), self.image(gpu).part(from, ERROR_BYTES))
     }
 
     /// All records of errors, likewise; nothing where no run looks at data.
     pub(super) fn errors(&self, gpu: usize) -> Option<(Area, Area)> {
         let (from, bytes) = (self.layout.numbers(), self.layout.n_checks * ERROR_BYTES);
-        (bytes > 0).then(|| (self.records[gpu].all().part(from, bytes), self.image(gpu).part(from, bytes)))
+        (bytes > 0).then(|| (self.records[gpu].all.part(from, bytes), self.image(gpu).part(from, bytes)))
     }
 
     /// What kernels of a device need beside its arena.
     pub(super) fn working(&self, device: DeviceId) -> Area {
-        self.working[device.index() - self.own.start].all()
+        self.working[device.index() - self.own.start].all
     }
 
     /// What a group has for what other processes send.
     pub(super) fn scratch(&self, group: GroupId) -> Area {
-        self.scratch[&group].all()
+        self.scratch[&group].all
     }
 
     /// Bytes to send, and to receive, that nobody needs.
     pub(super) fn trial(&self) -> [Area; 2] {
-        [0, TRIAL].map(|from| self.trial.all().part(from, TRIAL))
+        [0, TRIAL].map(|from| self.trial.all.part(from, TRIAL))
     }
 
     /// The address of what the library of matrix products needs for a device.
     pub(super) fn workspace(&self, device: DeviceId) -> u64 {
-        self.workspaces[device.index() - self.own.start].as_ref().map_or(0, |memory| memory.all().address())
+        self.workspaces[device.index() - self.own.start].as_ref().map_or(0, |memory| memory.all.address)
     }
 
     /// Where a microbatch's data is staged.
     pub(super) fn staged(&self, place: Staged) -> Area {
-        self.staging.all().part(self.layout.data() + place.offset.to_usize(), place.bytes.to_usize())
+        self.staging.all.part(self.layout.data() + place.offset.to_usize(), place.bytes.to_usize())
     }
 
     /// The same, of what a step loads.
@@ -207,7 +207,7 @@ impl Arenas {
 
     /// Where a loss of a device comes to.
     pub(super) fn loss(&self, device: usize, number: usize, bytes: usize) -> Area {
-        self.staging.all().part(self.layout.loss(device, number), bytes)
+        self.staging.all.part(self.layout.loss(device, number), bytes)
     }
 }
 
@@ -218,7 +218,7 @@ fn room(gpu: &Arc<Gpu>, bytes: usize) -> Result<Option<DeviceMemory>, RunError> 
 /// Zeros, that kernels leave as zeros.
 fn working(gpu: &Arc<Gpu>) -> Result<DeviceMemory, RunError> {
     let memory = DeviceMemory::new(gpu, WORKING_BYTES.to_usize())?;
-    memory.all().write(&vec![0; memory.all().bytes()])?;
+    memory.all.write(&vec![0; memory.all.bytes])?;
     Ok(memory)
 }
 
@@ -235,7 +235,7 @@ fn arenas(
         RunError::GpuMemory {
             device,
             bytes: code.arena,
-            gpu: format!("GPU {} ({})", gpu.ordinal(), gpu.name()),
+            gpu: format!("GPU {} ({})", gpu.ordinal, gpu.name),
             free: gpu.free_memory().unwrap_or_default(),
         }
     })?;

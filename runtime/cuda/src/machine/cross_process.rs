@@ -135,7 +135,7 @@ impl<'a> Builder<'a> {
     fn gather(&mut self, stream: usize, parts: &[Part]) {
         for (position, own) in parts.iter().enumerate() {
             let all = self.area(own.home);
-            let range = own_bytes(all.bytes(), parts.len(), position);
+            let range = own_bytes(all.bytes, parts.len(), position);
             let of = |area: Area| area.part(range.start, range.len());
             let from = own.share.map_or_else(|| of(all), |share| self.area(share).part(0, range.len()));
             for (other, part) in parts.iter().enumerate() {

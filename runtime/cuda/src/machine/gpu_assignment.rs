@@ -15,7 +15,8 @@ use std::sync::Arc;
 pub(super) struct GpuAssignment {
     /// By device of the program; of those of other processes, nothing follows from it.
     devices: Vec<Arc<Gpu>>,
-    gpus: Vec<Arc<Gpu>>,
+    /// Those that are used.
+    pub(super) gpus: Vec<Arc<Gpu>>,
     own: Range<usize>,
     /// Pairs of GPUs, by their numbers, of which the first does not reach the memory of the second.
     apart: BTreeSet<(usize, usize)>,
@@ -55,8 +56,8 @@ impl GpuAssignment {
     /// A collective's kernel reads the parts of all members: its GPU must reach them.
     fn analyze(&self, program: &Program) -> Result<(), String> {
         for group in &program.groups {
-            let Some(first) = group.first().map(|device| self.gpu_of(*device).ordinal()) else { continue };
-            let others = group.iter().map(|device| (first, self.gpu_of(*device).ordinal()));
+            let Some(first) = group.first().map(|device| self.gpu_of(*device).ordinal) else { continue };
+            let others = group.iter().map(|device| (first, self.gpu_of(*device).ordinal));
             if let Some((first, other)) = others.into_iter().find(|pair| self.apart.contains(pair)) {
                 let members: Vec<String> = group.iter().map(DeviceId::to_string).collect();
                 return Err(format!(
@@ -72,7 +73,7 @@ impl GpuAssignment {
     /// Whether all GPUs that a copy has to do with, that of its stream and those of its ends, reach
     /// each other's memory.
     pub(super) fn are_near(&self, stream: &Stream, ends: [Area; 2]) -> bool {
-        let met: BTreeSet<usize> = ends.iter().filter_map(|area| area.gpu()).chain([stream.gpu().ordinal()]).collect();
+        let met: BTreeSet<usize> = ends.iter().filter_map(|area| area.gpu()).chain([stream.gpu.ordinal]).collect();
         !self.apart.iter().any(|(from, to)| met.contains(from) && met.contains(to))
     }
 
@@ -86,15 +87,10 @@ impl GpuAssignment {
         &self.devices[device.index()]
     }
 
-    /// Those that are used.
-    pub(super) fn gpus(&self) -> &[Arc<Gpu>] {
-        &self.gpus
-    }
-
     /// The place of a device's GPU among those that are used.
     pub(super) fn place(&self, device: DeviceId) -> usize {
-        let ordinal = self.gpu_of(device).ordinal();
-        self.gpus.iter().position(|gpu| gpu.ordinal() == ordinal).unwrap_or(0)
+        let ordinal = self.gpu_of(device).ordinal;
+        self.gpus.iter().position(|gpu| gpu.ordinal == ordinal).unwrap_or(0)
     }
 
     /// Names, with the devices on each.
@@ -102,7 +98,7 @@ impl GpuAssignment {
         let on =
             |gpu: usize| self.own().map(DeviceId::from_index).filter(|device| self.place(*device) == gpu).collect();
         let gpus = self.gpus.iter().enumerate();
-        gpus.map(|(gpu, found)| UsedGpu { name: found.name().to_owned(), devices: on(gpu) }).collect()
+        gpus.map(|(gpu, found)| UsedGpu { name: found.name.clone(), devices: on(gpu) }).collect()
     }
 
     /// Whether several devices have one.
@@ -120,10 +116,10 @@ impl GpuAssignment {
 fn apart(gpus: &[Arc<Gpu>]) -> Result<BTreeSet<(usize, usize)>, String> {
     let mut apart = BTreeSet::new();
     for from in gpus {
-        for to in gpus.iter().filter(|to| to.ordinal() != from.ordinal()) {
-            let reached = from.reach(to).map_err(|error| format!("GPU {} cannot be used: {error}", from.ordinal()))?;
+        for to in gpus.iter().filter(|to| to.ordinal != from.ordinal) {
+            let reached = from.reach(to).map_err(|error| format!("GPU {} cannot be used: {error}", from.ordinal))?;
             if !reached {
-                apart.insert((from.ordinal(), to.ordinal()));
+                apart.insert((from.ordinal, to.ordinal));
             }
         }
     }

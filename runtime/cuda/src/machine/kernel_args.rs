@@ -48,5 +48,5 @@ impl KernelArgs<'_> {
 }
 
 fn address(area: Option<&Area>, offset: Bytes) -> u64 {
-    area.map_or(0, |area| area.address() + offset.0)
+    area.map_or(0, |area| area.address + offset.0)
 }

@@ -160,12 +160,12 @@ impl LaunchPlan {
             Queue::Compute(device) | Queue::Copy(device, _) | Queue::Transfer(device, ..) => assignment.place(*device),
             Queue::Group(group) => program.group(*group).first().map_or(0, |device| assignment.place(*device)),
         };
-        let places = (0..assignment.gpus().len()).chain(commands.queues.iter().map(place));
-        let streams = places.map(|gpu| Ok(Stream::new(&assignment.gpus()[gpu])?)).collect::<Result<_, RunError>>()?;
+        let places = (0..assignment.gpus.len()).chain(commands.queues.iter().map(place));
+        let streams = places.map(|gpu| Ok(Stream::new(&assignment.gpus[gpu])?)).collect::<Result<_, RunError>>()?;
         let launch_plan = Self { own: assignment.own(), streams, ..Self::default() };
         let (events, next) = (vec![None; commands.n_events as usize], vec![0; program.devices.len()]);
         let queues = &commands.queues;
-        let (here, over) = (vec![None; launch_plan.streams.len()], vec![None; assignment.gpus().len()]);
+        let (here, over) = (vec![None; launch_plan.streams.len()], vec![None; assignment.gpus.len()]);
         let mut builder = Builder {
             program,
             looks,
@@ -202,14 +202,14 @@ impl Builder<'_> {
     }
 
     pub(super) fn gpu_of(&self, stream: usize) -> usize {
-        let ordinal = self.launch_plan.streams[stream].gpu().ordinal();
-        self.assignment.gpus().iter().position(|gpu| gpu.ordinal() == ordinal).unwrap_or(0)
+        let ordinal = self.launch_plan.streams[stream].gpu.ordinal;
+        self.assignment.gpus.iter().position(|gpu| gpu.ordinal == ordinal).unwrap_or(0)
     }
 
     /// A new event, over from here on.
     fn record(&mut self, stream: usize) -> Result<usize, RunError> {
         let event = self.launch_plan.events.len();
-        self.launch_plan.events.push(Event::new(self.launch_plan.streams[stream].gpu())?);
+        self.launch_plan.events.push(Event::new(&self.launch_plan.streams[stream].gpu)?);
         self.act(stream, Operation::Record(event));
         Ok(event)
     }
@@ -220,7 +220,7 @@ impl Builder<'_> {
             return Ok(mark);
         }
         let mark = self.launch_plan.marks.len();
-        self.launch_plan.marks.push(Event::timed(self.launch_plan.streams[stream].gpu())?);
+        self.launch_plan.marks.push(Event::timed(&self.launch_plan.streams[stream].gpu)?);
         self.act(stream, Operation::Mark(mark));
         self.here[stream] = Some(mark);
         Ok(mark)
@@ -231,7 +231,7 @@ impl Builder<'_> {
     }
 
     fn begin(&mut self) -> Result<(), RunError> {
-        let n_gpus = self.assignment.gpus().len();
+        let n_gpus = self.assignment.gpus.len();
         let first = self.record(0)?;
         for gpu in 0..n_gpus {
             if gpu > 0 {
@@ -257,7 +257,7 @@ impl Builder<'_> {
     }
 
     fn end(&mut self) -> Result<(), RunError> {
-        let n_gpus = self.assignment.gpus().len();
+        let n_gpus = self.assignment.gpus.len();
         for stream in n_gpus..self.launch_plan.streams.len() {
             let ended = self.record(stream)?;
             self.act(self.gpu_of(stream), Operation::Wait(ended));
@@ -275,7 +275,7 @@ impl Builder<'_> {
     }
 
     fn commands(&mut self, commands: &CommandList) -> Result<(), RunError> {
-        let n_gpus = self.assignment.gpus().len();
+        let n_gpus = self.assignment.gpus.len();
         for call in &commands.calls {
             match call {
                 Call::Wait(queue, event) => {
@@ -311,7 +311,7 @@ impl Builder<'_> {
             Work::Fill { home, with: Fill::Zero, .. } => Operation::Zero(self.area(*home)),
             Work::Load { home, value, microbatch } => {
                 let from = self.arenas.loaded(*value, *microbatch);
-                Operation::Copy { to: self.area(*home).part(0, from.bytes()), from }
+                Operation::Copy { to: self.area(*home).part(0, from.bytes), from }
             }
             Work::Emit { home, number, .. } => {
                 let bytes = self.program.loss_type().bytes().to_usize();
@@ -347,9 +347,9 @@ impl Builder<'_> {
             operands: &operands,
             scratch: compiled.scratch,
             parts: &[],
-            step: self.arenas.numbers_of(gpu, self.program.step_of(microbatch) as usize).address(),
-            error: error.map_or(0, |(on_gpu, _)| on_gpu.address()),
-            working: self.arenas.working(device).address(),
+            step: self.arenas.numbers_of(gpu, self.program.step_of(microbatch) as usize).address,
+            error: error.map_or(0, |(on_gpu, _)| on_gpu.address),
+            working: self.arenas.working(device).address,
         };
         if let Some(over) = self.over[gpu].filter(|_| self.looks.one_by_one) {
             self.act(stream, Operation::Wait(over));

@@ -19,8 +19,8 @@ impl Libraries {
     /// # Errors
     /// If the driver fails.
     pub(super) fn open(assignment: &GpuAssignment, precision: Precision) -> Result<Self, RunError> {
-        let mut all = Vec::with_capacity(assignment.gpus().len());
-        for gpu in assignment.gpus() {
+        let mut all = Vec::with_capacity(assignment.gpus.len());
+        for gpu in &assignment.gpus {
             gpu.activate()?;
             match Library::open(precision) {
                 Some(library) => all.push((library, Arc::clone(gpu))),

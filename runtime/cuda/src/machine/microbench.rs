@@ -58,11 +58,11 @@ impl Gpus {
     }
 
     fn stream(&self, gpu: usize) -> Result<Stream, DriverError> {
-        Stream::new(&self.assignment.gpus()[gpu])
+        Stream::new(&self.assignment.gpus[gpu])
     }
 
     fn memory(&self, gpu: usize, bytes: usize) -> Result<DeviceMemory, DriverError> {
-        DeviceMemory::new(&self.assignment.gpus()[gpu], bytes)
+        DeviceMemory::new(&self.assignment.gpus[gpu], bytes)
     }
 
     /// What matrix products take on the first GPU, each so often in a row, on random numbers:
@@ -74,16 +74,16 @@ impl Gpus {
         let kernels: Vec<Kernel> = gemms.iter().map(|gemm| Kernel::Gemm(gemm.clone())).collect();
         let code = Modules::of_kernels(&kernels, &self.assignment, precision)?;
         let (stream, working) = (self.stream(0)?, self.memory(0, WORKING_BYTES.to_usize())?);
-        working.all().write(&vec![0; working.all().bytes()])?;
+        working.all.write(&vec![0; working.all.bytes])?;
         let workspace = self.memory(0, if code.workspace() > 0 { WORKSPACE } else { 0 })?;
         let mut found = Vec::with_capacity(gemms.len());
         for (gemm, id) in gemms.iter().zip((0..).map(ExecId)) {
             let types = [gemm.factors, gemm.factors, gemm.result];
             let memories = types.into_iter().zip(lengths(gemm)).map(|(dtype, count)| self.numbers(dtype, count));
             let memories = memories.collect::<Result<Vec<_>, _>>()?;
-            let operands: Vec<Area> = memories.iter().map(DeviceMemory::all).collect();
-            let places = KernelArgs { operands: &operands, working: working.all().address(), ..KernelArgs::default() };
-            let time = timed(&stream, times, || product(&code, id, &stream, &places, workspace.all().address()))?;
+            let operands: Vec<Area> = memories.iter().map(|memory| memory.all).collect();
+            let places = KernelArgs { operands: &operands, working: working.all.address, ..KernelArgs::default() };
+            let time = timed(&stream, times, || product(&code, id, &stream, &places, workspace.all.address))?;
             let by_library = code.exec(id).steps.iter().any(|step| matches!(step.doing, Doing::Products(_)));
             found.push(ProductTime { time, by_library });
         }
@@ -96,7 +96,7 @@ impl Gpus {
         let memory = self.memory(0, bytes)?;
         let mut all = encode(dtype, std::iter::repeat_with(|| random.normal()).take(RANDOM));
         all = all.repeat(bytes.div_ceil(all.len()));
-        memory.all().part(0, bytes).write(&all[..bytes])?;
+        memory.all.part(0, bytes).write(&all[..bytes])?;
         Ok(memory)
     }
 
@@ -106,10 +106,10 @@ impl Gpus {
     /// If there is too little memory, or the driver fails.
     pub fn copy(&self, bytes: Bytes, times: u32) -> Result<Duration, RunError> {
         let (stream, own) = (self.stream(0)?, self.memory(0, bytes.to_usize())?);
-        let host = PinnedMemory::new(&self.assignment.gpus()[0], bytes.to_usize())?;
-        own.all().write(&vec![0; own.all().bytes()])?;
+        let host = PinnedMemory::new(&self.assignment.gpus[0], bytes.to_usize())?;
+        own.all.write(&vec![0; own.all.bytes])?;
         let way = |to: Area, from: Area| timed(&stream, times, || Ok(stream.copy(to, from)?));
-        Ok(way(own.all(), host.all())?.max(way(host.all(), own.all())?))
+        Ok(way(own.all, host.all)?.max(way(host.all, own.all)?))
     }
 
     /// What a transfer of so many bytes takes between two devices on these GPUs, which may be the
@@ -120,19 +120,19 @@ impl Gpus {
     /// If there is too little memory, or the driver fails.
     pub fn link(&self, [from, to]: [usize; 2], bytes: Bytes, times: u32) -> Result<Duration, RunError> {
         let ends = [self.memory(from, bytes.to_usize())?, self.memory(to, bytes.to_usize())?];
-        ends[0].all().write(&vec![0; ends[0].all().bytes()])?;
+        ends[0].all.write(&vec![0; ends[0].all.bytes])?;
         let queues = [from, from, to, to].map(|gpu| self.stream(gpu));
         let [compute, there, other, back] = queues;
         let [compute, there, other, back] = [compute?, there?, other?, back?];
-        let events = [&compute, &there, &other, &back].map(|stream| Event::new(stream.gpu()));
+        let events = [&compute, &there, &other, &back].map(|stream| Event::new(&stream.gpu));
         let events = events.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let [here, yonder] = [ends[0].all(), ends[1].all()];
+        let [here, yonder] = [ends[0].all, ends[1].all];
         // In this order each waits for the one before, and the first one for the last.
         let turns = [(&compute, None), (&there, Some((yonder, here))), (&other, None), (&back, Some((here, yonder)))];
         let time = timed(&compute, times, || {
             let mut before: Option<&Event> = None;
             for ((stream, copy), event) in turns.iter().zip(&events) {
-                stream.gpu().activate()?;
+                stream.gpu.activate()?;
                 before.map_or(Ok(()), |before| stream.wait(before))?;
                 match *copy {
                     Some((to, from)) if self.assignment.are_near(stream, [to, from]) => stream.copy(to, from)?,
@@ -142,7 +142,7 @@ impl Gpus {
                 stream.record(event)?;
                 before = Some(event);
             }
-            compute.gpu().activate()?;
+            compute.gpu.activate()?;
             Ok(before.map_or(Ok(()), |before| compute.wait(before))?)
         })?;
         Ok(time / 2)
@@ -162,7 +162,7 @@ impl Gpus {
     ) -> Result<Vec<Duration>, RunError> {
         let program = there_and_back(job.n_ranks(), ranks.map(Rank::index));
         let (rank_view, stream, trial) = (RankView::new(&program, job)?, self.stream(0)?, self.memory(0, 2 * TRIAL)?);
-        let trial = [0, TRIAL].map(|from| trial.all().part(from, TRIAL));
+        let trial = [0, TRIAL].map(|from| trial.all.part(from, TRIAL));
         let mut links = Links::open(&program, &rank_view, &stream, trial)?;
         let own = job.rank();
         let measured = if ranks.contains(&own) {
@@ -190,14 +190,14 @@ impl Gpus {
         times: u32,
     ) -> Result<Duration, RunError> {
         let memory = self.memory(0, bytes.to_usize())?;
-        memory.all().write(&vec![0; memory.all().bytes()])?;
+        memory.all.write(&vec![0; memory.all.bytes])?;
         let marks = marks(stream, times)?;
         stream.mark(&marks[0], false)?;
         for mark in &marks[1..] {
             for (from, to) in [(leader, other), (other, leader)] {
                 let line = Line::Transfer(from, to, Class::Activation);
                 let peer = links.place(line, if own == from { to } else { from });
-                links.exchange(line, &[Move { peer, area: memory.all(), sends: own == from }], stream)?;
+                links.exchange(line, &[Move { peer, area: memory.all, sends: own == from }], stream)?;
             }
             stream.mark(mark, false)?;
         }
@@ -235,12 +235,12 @@ fn product(
 
 /// One for the beginning, one for a round that warms up, and one for each of so many more.
 fn marks(stream: &Stream, times: u32) -> Result<Vec<Event>, DriverError> {
-    (0..times.max(1) + 2).map(|_| Event::timed(stream.gpu())).collect()
+    (0..times.max(1) + 2).map(|_| Event::timed(&stream.gpu)).collect()
 }
 
 /// What something takes that a stream is asked for again and again, in the median.
 fn timed(stream: &Stream, times: u32, mut ask: impl FnMut() -> Result<(), RunError>) -> Result<Duration, RunError> {
-    stream.gpu().activate()?;
+    stream.gpu.activate()?;
     let marks = marks(stream, times)?;
     stream.pause(HEAD_START)?;
     stream.mark(&marks[0], false)?;

@@ -108,7 +108,7 @@ impl Machine {
         let arenas =
             Arenas::new(code, &assignment, &recorded, (kernels.n_checks(&recorded.step), kernels.workspace()))?;
         let links = rank_view
-            .map(|rank_view| Links::open(code, rank_view, &Stream::new(&assignment.gpus()[0])?, arenas.trial()))
+            .map(|rank_view| Links::open(code, rank_view, &Stream::new(&assignment.gpus[0])?, arenas.trial()))
             .transpose()?;
         let means = Means { assignment: &assignment, arenas: &arenas, code: &kernels, links: links.as_ref() };
         let step = |one_by_one| {
@@ -191,7 +191,7 @@ impl Machine {
 
     fn take(&mut self, step: u64, pace: Pace) -> Result<StepReport, RunError> {
         let started = Instant::now();
-        self.launchable(pace).launch_plan.main().gpu().activate()?;
+        self.launchable(pace).launch_plan.main().gpu.activate()?;
         self.stage(step)?;
         let had_launched = self.has_launched;
         let is_launched = self.launch(pace)?;

@@ -140,7 +140,7 @@ impl Modules {
     fn load(&mut self, sources: &Sources, assignment: &GpuAssignment) -> Result<(), RunError> {
         let shared = self.shared_memory();
         let text = sources.text();
-        for gpu in assignment.gpus() {
+        for gpu in &assignment.gpus {
             if shared.is_empty() {
                 self.functions.push(BTreeMap::new());
                 continue;

@@ -44,7 +44,7 @@ impl<'a> Submitter<'a> {
                 "copies from GPU {from} to GPU {to} go through the host, because they do not reach each other's memory"
             )));
         }
-        launch_plan.main().gpu().activate()?;
+        launch_plan.main().gpu.activate()?;
         let capture = Capture::begin(launch_plan.main())?;
         Self { launch_plan, code, pauses: None, is_captured: true, links: None }.submit(None)?;
         Ok(capture.end()?)
@@ -62,7 +62,7 @@ impl<'a> Submitter<'a> {
                 && known.insert((queued.gpu, queued.call.shape))
             {
                 let stream = &launch_plan.streams[action.stream];
-                stream.gpu().activate()?;
+                stream.gpu.activate()?;
                 multiply(code, stream, queued)?;
             }
         }
@@ -77,9 +77,9 @@ impl<'a> Submitter<'a> {
         let mut current = None;
         for action in &self.launch_plan.actions {
             let stream = &self.launch_plan.streams[action.stream];
-            let gpu = stream.gpu().ordinal();
+            let gpu = stream.gpu.ordinal;
             if current != Some(gpu) {
-                stream.gpu().activate()?;
+                stream.gpu.activate()?;
                 current = Some(gpu);
             }
             if let Some(random) = self.pauses.as_mut().map(|pauses| pauses.next_u64()).filter(|random| random % 4 == 0)
@@ -102,11 +102,11 @@ impl<'a> Submitter<'a> {
                 Operation::Fill(area, word) => stream.fill(*area, *word)?,
                 Operation::Zero(area) => {
                     stream.synchronise()?;
-                    area.write(&vec![0; area.bytes()])?;
+                    area.write(&vec![0; area.bytes])?;
                 }
                 Operation::Init(area, value, device) => {
                     stream.synchronise()?;
-                    let (bytes, device) = (Bytes(area.bytes() as u64), *device);
+                    let (bytes, device) = (Bytes(area.bytes as u64), *device);
                     let Some((program, seed)) = init else { continue };
                     let memory = Memory::new(bytes).ok_or(RunError::OutOfMemory { device, bytes })?;
                     let region = memory.region(Bytes::ZERO, bytes);

@@ -227,7 +227,7 @@ impl Communicator {
         library.check("ncclGroupStart", unsafe { (library.group_start)() })?;
         let asked = moves.iter().try_for_each(|one| {
             let (call, name) = if one.sends { (library.send, "ncclSend") } else { (library.receive, "ncclRecv") };
-            let (address, bytes, peer) = (one.area.address(), one.area.bytes(), number(one.peer));
+            let (address, bytes, peer) = (one.area.address, one.area.bytes, number(one.peer));
             // SAFETY: the area lies in memory that lives longer (head of this file), and so does the stream.
             library.check(name, unsafe { call(address, bytes, BYTE, peer, self.handle, stream.raw()) })
         });

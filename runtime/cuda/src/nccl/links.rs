@@ -51,7 +51,7 @@ impl Links {
         let tokens = Arc::new(Tokens::new(std::iter::repeat_n(0, program.devices.len())));
         rank_view.watch(&tokens);
         let mut links = Self { rank_view: rank_view.clone(), tokens, lines: BTreeMap::new() };
-        stream.gpu().activate()?;
+        stream.gpu.activate()?;
         let blocks = most_blocks(&lines);
         for ((line, members), id) in lines.into_iter().zip(ids) {
             if let Some(place) = members.iter().position(|member| *member == own) {

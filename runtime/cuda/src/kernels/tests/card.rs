@@ -40,7 +40,7 @@ impl Card {
     /// Launches kernels on some memory of the host, as if they ran there; `address` says where in it a place is.
     pub(super) fn launch(&self, launches: &[Launch], memory: Region, address: &dyn Fn(Address) -> u64) {
         self.with(memory, |there| {
-            let moved = |place| address(place) - memory.as_ptr() as u64 + there.address();
+            let moved = |place| address(place) - memory.as_ptr() as u64 + there.address;
             for launch in launches {
                 let shape = Shape { grid: launch.grid, block: launch.block, shared: launch.shared };
                 let words: Vec<u64> = launch.arguments.iter().map(|argument| word(*argument, &moved)).collect();
@@ -64,10 +64,10 @@ impl Card {
         }
         let workspace = DeviceMemory::new(&self.gpu, WORKSPACE).expect("memory of the GPU");
         self.with(memory, |there| {
-            let moved = |at: Location| address(Address::Place(at)) - memory.as_ptr() as u64 + there.address();
+            let moved = |at: Location| address(Address::Place(at)) - memory.as_ptr() as u64 + there.address;
             for call in &calls {
                 let [left, right, result] = [call.left, call.right, call.result].map(moved);
-                let at = Addresses { left, right, result, workspace: workspace.all().address() };
+                let at = Addresses { left, right, result, workspace: workspace.all.address };
                 self.stream.product(&library, &call.shape, at).expect("a product that was prepared");
             }
             Ok(())
@@ -79,7 +79,7 @@ impl Card {
     fn with(&self, memory: Region, work: impl FnOnce(Area) -> Result<(), DriverError>) {
         let done = || {
             let own = DeviceMemory::new(&self.gpu, memory.bytes().len())?;
-            let there = own.all().part(0, memory.bytes().len());
+            let there = own.all.part(0, memory.bytes().len());
             there.write(memory.bytes())?;
             work(there)?;
             self.stream.synchronise()?;

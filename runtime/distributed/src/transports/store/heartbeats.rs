@@ -35,7 +35,7 @@ pub(super) struct Heartbeats {
     /// Signs that were not seen before.
     new: Vec<(Rank, Vec<u8>)>,
     /// Who is lost.
-    announced: Vec<u8>,
+    pub(super) announced: Vec<u8>,
     /// How often it was looked, and answered.
     pub(super) looks: (u64, u64),
 }
@@ -84,11 +84,6 @@ impl Heartbeats {
         requests.set(&self.names.lost(), &[lost]);
     }
 
-    /// What was announced last.
-    pub(super) fn announced(&self) -> &[u8] {
-        &self.announced
-    }
-
     /// Asks for what others show. How many values come.
     pub(super) fn look(&mut self, requests: &mut Requests) -> usize {
         let knocks = |(_, other): &(&Rank, &Other)| self.own == Rank::FIRST && other.sign.is_empty();
@@ -112,7 +107,7 @@ impl Heartbeats {
         for (rank, number) in knocking.into_iter().zip(knocks) {
             let Some(other) = self.others.get_mut(&rank) else { continue };
             if !number.is_empty() && other.answered != *number {
-                requests.set(&self.names.answer(rank, number), &[self.names.round().as_bytes()]);
+                requests.set(&self.names.answer(rank, number), &[self.names.round.as_bytes()]);
                 other.answered = number.to_vec();
             }
         }

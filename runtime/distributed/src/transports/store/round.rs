@@ -15,7 +15,8 @@ use std::io;
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     job: String,
-    round: String,
+    /// Which round it is.
+    pub(super) round: String,
 }
 
 impl Names {
@@ -27,11 +28,6 @@ impl Names {
     /// Where the first rank answers to a number.
     pub(super) fn answer(&self, rank: Rank, number: &[u8]) -> String {
         format!("{}/answer/{}/{}", self.job, rank.0, String::from_utf8_lossy(number))
-    }
-
-    /// Which round it is.
-    pub(super) fn round(&self) -> &str {
-        &self.round
     }
 
     /// What counts the slots of an inbox.

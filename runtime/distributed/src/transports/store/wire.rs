@@ -252,7 +252,7 @@ impl Signs for Store {
     }
 
     fn announced(&self) -> &[u8] {
-        self.outbox.board.announced()
+        &self.outbox.board.announced
     }
 
     fn is_late(&self) -> bool {
