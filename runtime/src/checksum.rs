@@ -4,7 +4,6 @@ use twox_hash::XxHash3_128;
 
 /// XXH3 of 128 bits (<https://xxhash.com>) as 32 hexadecimal digits. It finds damage, not what
 /// somebody forges on purpose.
-#[must_use]
 pub(crate) fn of(bytes: &[u8]) -> String {
     format!("{:032x}", XxHash3_128::oneshot(bytes))
 }

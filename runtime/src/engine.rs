@@ -24,25 +24,16 @@ pub type StartEngine =
 
 /// What executes.
 pub trait Engine {
-    /// Executes the step lists once.
-    ///
-    /// # Errors
-    /// If a device fails.
+    /// Executes the step lists once. Fails if a device fails.
     fn step(&mut self, step: u64, pace: Pace) -> Result<StepReport, RunError>;
 
     /// Where the time of kernels went so far, if that was asked for.
     fn profile(&mut self) -> Profile;
 
-    /// The contents of a place between steps; nothing where there is no memory.
-    ///
-    /// # Errors
-    /// If the driver fails.
+    /// The contents of a place between steps; nothing where there is no memory. Fails if the driver fails.
     fn read(&self, place: BufferPlace) -> Result<Option<Vec<u8>>, RunError>;
 
-    /// Replaces them. Whether there is memory.
-    ///
-    /// # Errors
-    /// If the driver fails.
+    /// Replaces them. Whether there is memory. Fails if the driver fails.
     fn write(&self, place: BufferPlace, data: &[u8]) -> Result<bool, RunError>;
 
     /// The GPUs, by name, with the devices on each.

@@ -17,7 +17,6 @@ use pipe_ir::ids::NodeId;
 use std::collections::BTreeSet;
 
 /// The same model, rounding what is stored if that is less precise than what is computed with.
-#[must_use]
 pub(super) fn stored(mut model: Model) -> Model {
     if model.precision == model.precision.arithmetic() {
         return model;

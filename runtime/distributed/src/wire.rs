@@ -37,10 +37,8 @@ pub(crate) trait Wire {
     /// Forgets a request whose other end will never come. Its process ends soon.
     fn forget(&mut self, request: Self::Request);
 
-    /// Moves what does not move by itself; called before requests are tested. Whether anything moved.
-    ///
-    /// # Errors
-    /// Says why it carries nothing any more.
+    /// Moves what does not move by itself; called before requests are tested. Whether anything moved. An error says why
+    /// it carries nothing any more.
     fn turn(&mut self) -> Result<bool, Cut> {
         Ok(false)
     }

@@ -50,11 +50,8 @@ pub(crate) struct Channels {
 const STRESS_MICROS: u64 = 300;
 
 impl Channels {
-    /// The queues that a program uses; with a seed, under stress; in a job of several ranks, those
-    /// of the devices of one.
-    ///
-    /// # Errors
-    /// If the machine lacks memory for what is exchanged with other ranks.
+    /// The queues that a program uses; with a seed, under stress; in a job of several ranks, those of the devices of
+    /// one. Fails if the machine lacks memory for what is exchanged with other ranks.
     pub(crate) fn new(program: &Program, stress: Option<u64>, rank_view: Option<&RankView>) -> Result<Self, RunError> {
         let is_here = |device: DeviceId| rank_view.is_none_or(|rank_view| rank_view.has(device));
         let devices = (0..).map(DeviceId).zip(&program.devices);

@@ -47,10 +47,7 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// Takes a folder, which exists.
-    ///
-    /// # Errors
-    /// If it has an owner that lives, or cannot be read or written.
+    /// Takes a folder, which exists. Fails if it has an owner that lives, or cannot be read or written.
     pub(super) fn take(folder: &Path, terms: &Terms<'_>) -> Result<Self, CheckpointError> {
         let owner = Owner::new();
         loop {
@@ -90,10 +87,7 @@ impl Lease {
         self.is_lost.load(Ordering::Relaxed)
     }
 
-    /// Looks whether the folder is still that of this run.
-    ///
-    /// # Errors
-    /// If another one has taken it, or it cannot be read.
+    /// Looks whether the folder is still that of this run. Fails if another one has taken it, or it cannot be read.
     pub(super) fn check(&self) -> Result<(), CheckpointError> {
         let numbers = match numbers(&self.folder) {
             // Somebody removed it, and has not taken it.

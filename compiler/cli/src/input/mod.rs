@@ -94,10 +94,8 @@ pub(crate) struct TimedArguments {
 }
 
 impl TimedArguments {
-    /// What the options ask for, or what speaks against the profile or the cluster.
-    ///
-    /// # Errors
-    /// If one of them cannot be read.
+    /// What the options ask for, or what speaks against the profile or the cluster. Fails if one of them cannot be
+    /// read.
     pub(crate) fn request(&self) -> Result<Result<Request, Box<(Compilation, Sources)>>, Failure> {
         let mut request = self.target.request();
         let rejected = |found: Diagnostics, sources: Sources| {
@@ -125,11 +123,8 @@ impl TimedArguments {
         target.into_iter().chain(others)
     }
 
-    /// Compiles the target, or only proves what holds for every number of microbatches.
-    ///
-    /// # Errors
-    /// If the target, the profile or the cluster cannot be read, or the target names no schedule of
-    /// the standard library.
+    /// Compiles the target, or only proves what holds for every number of microbatches. Fails if the target, the
+    /// profile or the cluster cannot be read, or the target names no schedule of the standard library.
     pub(crate) fn compile(&self, certificate: Certificates) -> Result<(Compilation, Sources), Failure> {
         match self.request()? {
             Ok(request) => self.target.compile_for(&Request { certificate, ..request }),
@@ -149,11 +144,8 @@ impl TimedArguments {
     }
 }
 
-/// The machines of a file, with devices that compute at the rates of a profile if one is named; or
-/// what is wrong with either.
-///
-/// # Errors
-/// If a file cannot be read.
+/// The machines of a file, with devices that compute at the rates of a profile if one is named; or what is wrong with
+/// either. Fails if a file cannot be read.
 pub(crate) fn cluster(
     path: &Path,
     rates: Option<&Path>,
@@ -166,10 +158,7 @@ pub(crate) fn cluster(
     }))
 }
 
-/// A file that an option names.
-///
-/// # Errors
-/// If it cannot be read.
+/// A file that an option names. Fails if it cannot be read.
 pub(crate) fn source(path: &Path) -> Result<Source, Failure> {
     let name = path.display().to_string();
     match stream::source_text(&path.to_string_lossy()) {
@@ -195,10 +184,7 @@ fn report_formats() -> impl TypedValueParser<Value = Format> {
         .map(|name| Format::from_str(&name, false).expect("it is one of the two"))
 }
 
-/// A number of seconds.
-///
-/// # Errors
-/// If the text has another form.
+/// A number of seconds. Fails if the text has another form.
 pub(crate) fn parse_seconds(text: &str) -> Result<f64, String> {
     let seconds: Option<f64> = text.parse().ok().filter(|seconds| (0.0..=1e9).contains(seconds));
     seconds.ok_or_else(|| "expected a number of seconds, as in `10` or `0.5`".to_owned())
@@ -211,18 +197,14 @@ fn parse_setting(text: &str) -> Result<(String, i64), String> {
 }
 
 impl TargetArguments {
-    /// Compiles the target, which must have a program.
-    ///
-    /// # Errors
-    /// If the target cannot be read, or names no schedule of the standard library.
+    /// Compiles the target, which must have a program. Fails if the target cannot be read, or names no schedule of the
+    /// standard library.
     pub(crate) fn compile_program(&self) -> Result<(Compilation, Sources), Failure> {
         self.compile_for(&Request { program: true, ..self.request() })
     }
 
-    /// Compiles the target as it is asked for.
-    ///
-    /// # Errors
-    /// If the target cannot be read, or names no schedule of the standard library.
+    /// Compiles the target as it is asked for. Fails if the target cannot be read, or names no schedule of the standard
+    /// library.
     pub(crate) fn compile_for(&self, request: &Request) -> Result<(Compilation, Sources), Failure> {
         let mut sources = Sources::default();
         let (root, folder) = self.read()?;
@@ -257,10 +239,8 @@ impl TargetArguments {
         parent.map(Path::to_owned).unwrap_or_default()
     }
 
-    /// The target's text, and the folder that its imports are relative to.
-    ///
-    /// # Errors
-    /// If it cannot be read, or names no schedule of the standard library.
+    /// The target's text, and the folder that its imports are relative to. Fails if it cannot be read, or names no
+    /// schedule of the standard library.
     pub(crate) fn read(&self) -> Result<(Source, PathBuf), Failure> {
         let here = PathBuf::from(".");
         if let Some(name) = self.target.strip_prefix("std:") {
@@ -281,10 +261,7 @@ impl TargetArguments {
     }
 }
 
-/// What comes from standard input.
-///
-/// # Errors
-/// If it cannot be read.
+/// What comes from standard input. Fails if it cannot be read.
 pub(crate) fn standard_input() -> Result<Source, Failure> {
     let text = stream::source_text(STANDARD_INPUT);
     let text = text.map_err(|error| Failure::Io("standard input".to_owned(), error))?;

@@ -31,10 +31,7 @@ pub(crate) struct Stream {
     patience: Option<Patience>,
 }
 
-/// Opens a file that the user names, and limits how many bytes are read from it.
-///
-/// # Errors
-/// If it cannot be opened.
+/// Opens a file that the user names, and limits how many bytes are read from it. Fails if it cannot be opened.
 pub(crate) fn open(name: &str, most: u64) -> io::Result<Stream> {
     let is_regular = name != STANDARD_INPUT && metadata(name).is_ok_and(|found| found.is_file());
     let said = if name == STANDARD_INPUT { "standard input" } else { name };
@@ -93,32 +90,23 @@ impl Patience {
     }
 }
 
-/// Reads a source that a user names, without the mark that some editors begin a file with. Of one
-/// that is too long no more is read than it takes to see that: whoever reads the text refuses it
-/// with its place.
-///
-/// # Errors
-/// If it cannot be read, or is no text.
+/// Reads a source that a user names, without the mark that some editors begin a file with. Of one that is too long no
+/// more is read than it takes to see that: whoever reads the text refuses it with its place. Fails if it cannot be
+/// read, or is no text.
 pub(crate) fn source_text(name: &str) -> io::Result<String> {
     let mut bytes = Vec::new();
     open(name, u64::MAX)?.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     text(bytes, MAX_BYTES)
 }
 
-/// Reads a text of at most so many bytes that a user names.
-///
-/// # Errors
-/// If it cannot be read, is too long, or is no text.
+/// Reads a text of at most so many bytes that a user names. Fails if it cannot be read, is too long, or is no text.
 pub(crate) fn whole_text(name: &str, most: u64) -> io::Result<String> {
     let mut text = String::new();
     open(name, most)?.read_to_string(&mut text)?;
     Ok(text)
 }
 
-/// Reads a file that a source imports.
-///
-/// # Errors
-/// If it cannot be read, is no regular file, or no text.
+/// Reads a file that a source imports. Fails if it cannot be read, is no regular file, or no text.
 pub(crate) fn import(path: &Path) -> io::Result<String> {
     let mut bytes = Vec::new();
     let (file, _) = regular_file::open(path, u64::MAX)?;

@@ -20,7 +20,6 @@ pub(crate) fn count(number: usize, noun: &str) -> String {
 }
 
 /// A whole number with a comma between groups of three digits.
-#[must_use]
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

@@ -40,13 +40,11 @@ fn wants_colours(is_terminal: bool) -> bool {
 }
 
 /// Whether standard output takes colours.
-#[must_use]
 pub(crate) fn colours_out() -> bool {
     wants_colours(io::stdout().is_terminal())
 }
 
 /// Whether standard error takes colours.
-#[must_use]
 pub(crate) fn colours_error() -> bool {
     wants_colours(io::stderr().is_terminal())
 }
@@ -116,10 +114,8 @@ pub(crate) fn write_with(path: &Path, contents: impl FnOnce(&mut dyn Write) -> i
     })
 }
 
-/// Whether a file can be written later, as far as its folder tells.
-///
-/// # Errors
-/// If the folder is missing or the path is a folder itself.
+/// Whether a file can be written later, as far as its folder tells. Fails if the folder is missing or the path is a
+/// folder itself.
 pub(crate) fn can_write(path: &Path) -> Result<(), Failure> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let wrong = if path.is_dir() {
@@ -154,7 +150,6 @@ pub(crate) enum Style {
 }
 
 /// Wraps a text in the escape sequences of its style.
-#[must_use]
 pub(crate) fn paint(text: &str, style: Style, colours: bool) -> String {
     if !colours {
         return text.to_owned();

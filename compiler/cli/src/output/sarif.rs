@@ -19,7 +19,6 @@ const PROGRAM_RULES: [(&str, &str); 2] = [
 ];
 
 /// Everything that speaks against a target, and warnings.
-#[must_use]
 pub(crate) fn of_target(target: &str, compilation: &Compilation, sources: &Sources) -> Value {
     let found = &compilation.diagnostics;
     let rules: Vec<Code> = Code::ALL.iter().copied().filter(|code| found.iter().any(|one| one.code == *code)).collect();
@@ -40,7 +39,6 @@ pub(crate) fn of_target(target: &str, compilation: &Compilation, sources: &Sourc
 }
 
 /// What speaks against a program in the instruction form.
-#[must_use]
 pub(crate) fn of_program(name: &str, text: &str, found: &[Finding]) -> Value {
     let rules: Vec<_> = PROGRAM_RULES.iter().filter(|(rule, _)| found.iter().any(|one| one.code == *rule)).collect();
     let results = found.iter().map(|one| {

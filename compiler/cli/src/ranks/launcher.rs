@@ -59,10 +59,7 @@ impl Launched {
         found.filter(|launched| launched.n_ranks > 1)
     }
 
-    /// What connects this process with the others.
-    ///
-    /// # Errors
-    /// Says what is missing.
+    /// What connects this process with the others. An error says what is missing.
     pub(crate) fn way(&self, variable: impl Fn(&str) -> Option<String>) -> Result<Way, String> {
         let Self { by, rank, n_ranks } = *self;
         if by == LAUNCHERS[3].0 {

@@ -33,10 +33,8 @@ fn parse_stall(text: &str) -> Result<Duration, String> {
 }
 
 /// Carries out a command together with the processes that were started with this one, if there are any. What is lost is
-/// told on standard error, and to programs as an object.
-///
-/// # Errors
-/// If they cannot be joined, or the command fails; only the first one of them says why.
+/// told on standard error, and to programs as an object. Fails if they cannot be joined, or the command fails; only the
+/// first one of them says why.
 pub(crate) fn enter(
     arguments: &RankArguments,
     target: &TargetArguments,

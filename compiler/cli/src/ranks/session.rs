@@ -65,18 +65,13 @@ impl Session<'_> {
         }
     }
 
-    /// Whether it is so on any rank. All ranks ask at once.
-    ///
-    /// # Errors
-    /// If another rank cannot go on.
+    /// Whether it is so on any rank. All ranks ask at once. Fails if another rank cannot go on.
     pub(crate) fn any(&self, own: bool) -> Result<bool, RunError> {
         self.job().map_or(Ok(own), |job| job.any(own))
     }
 
-    /// A program with its times; nothing if the target is rejected, and that is said.
-    ///
-    /// # Errors
-    /// If it is rejected and another process has to say why.
+    /// A program with its times; nothing if the target is rejected, and that is said. Fails if it is rejected and
+    /// another process has to say why.
     pub(crate) fn accepted(
         &self,
         compilation: Compilation,
@@ -95,10 +90,8 @@ impl Session<'_> {
         self.backend.resolve(program, self.has_gpus)
     }
 
-    /// The data of a program; nothing if it has none that fit, and that is said.
-    ///
-    /// # Errors
-    /// If it has none and another process has to say why.
+    /// The data of a program; nothing if it has none that fit, and that is said. Fails if it has none and another
+    /// process has to say why.
     pub(crate) fn open(&self, program: &Program, backend: Backend) -> Result<Option<Data>, Failure> {
         match training::open(program, backend, &self.target.folder()) {
             Ok(data) => Ok(Some(data)),
@@ -107,10 +100,8 @@ impl Session<'_> {
         }
     }
 
-    /// What this process found, if all found the same: digests of that by name.
-    ///
-    /// # Errors
-    /// If it failed, or ranks differ: then the first one says which.
+    /// What this process found, if all found the same: digests of that by name. Fails if it failed, or ranks differ:
+    /// then the first one says which.
     pub(crate) fn agree<T>(
         &self,
         own: Result<Option<T>, Failure>,
@@ -152,11 +143,8 @@ impl Session<'_> {
         ));
     }
 
-    /// What comes of trying something on a backend. Where that fails on GPUs that nobody asked for,
-    /// it is said, and the processor does it instead; but one of several ranks does what the others do.
-    ///
-    /// # Errors
-    /// If it fails.
+    /// What comes of trying something on a backend. Where that fails on GPUs that nobody asked for, it is said, and the
+    /// processor does it instead; but one of several ranks does what the others do. Fails if it fails.
     pub(crate) fn attempt<T>(
         &self,
         backend: &mut Backend,
@@ -175,11 +163,8 @@ impl Session<'_> {
         }
     }
 
-    /// The step at which ranks begin that are started again whether or not they have saved anything.
-    /// All ranks do it at once.
-    ///
-    /// # Errors
-    /// If a rank has a checkpoint that cannot be resumed, or only some find one.
+    /// The step at which ranks begin that are started again whether or not they have saved anything. All ranks do it at
+    /// once. Fails if a rank has a checkpoint that cannot be resumed, or only some find one.
     pub(crate) fn resumed(
         &self,
         found: Result<u64, CheckpointError>,

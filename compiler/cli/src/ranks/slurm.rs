@@ -17,11 +17,8 @@ pub(super) fn has_mpi(variable: impl Fn(&str) -> Option<String>) -> bool {
     variable("SLURM_MPI_TYPE").is_some_and(|kind| !kind.is_empty() && kind != "none")
 }
 
-/// Where the store of a step is, and who this process is there. MASTER_ADDR and MASTER_PORT, where
-/// somebody set them, come first.
-///
-/// # Errors
-/// Says what is missing.
+/// Where the store of a step is, and who this process is there. MASTER_ADDR and MASTER_PORT, where somebody set them,
+/// come first. An error says what is missing.
 pub(super) fn store(
     rank: u32,
     n_ranks: u32,

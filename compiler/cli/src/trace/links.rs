@@ -19,7 +19,6 @@ pub(crate) struct Link {
 type Channel = (DeviceId, DeviceId, Class);
 
 /// All links of a step. The n-th send of a channel meets its n-th receive.
-#[must_use]
 pub(crate) fn links(program: &Program) -> Vec<Link> {
     let mut sent: BTreeMap<Channel, Vec<Option<usize>>> = BTreeMap::new();
     let mut received: BTreeMap<Channel, Vec<Option<usize>>> = BTreeMap::new();

@@ -66,7 +66,6 @@ impl Queue {
 pub(crate) type Track = (DeviceId, Queue);
 
 /// For each of some spans the first row in which nothing else is drawn meanwhile: slices of one track must not overlap.
-#[must_use]
 pub(crate) fn rows(spans: &[(u64, u64)]) -> Vec<u32> {
     let mut order: Vec<usize> = (0..spans.len()).collect();
     order.sort_by_key(|place| spans[*place]);
@@ -98,7 +97,6 @@ pub(crate) struct TaskArguments {
 }
 
 /// `F s0 m3`, with slices `F s0 m3 q1`, for updates `U s0`.
-#[must_use]
 pub(crate) fn task_name(kind: TaskKind, stage: u32, microbatch: Option<u32>, n_slices: u32) -> String {
     let microbatch = microbatch.map(|at| match n_slices {
         0 | 1 => format!(" m{at}"),

@@ -52,10 +52,7 @@ impl BackendChoice {
         known.try_map(|name| Self::from_str(&name, false))
     }
 
-    /// Whether GPUs are there, if it depends on them: of several ranks, one for each.
-    ///
-    /// # Errors
-    /// If a rank cannot go on.
+    /// Whether GPUs are there, if it depends on them: of several ranks, one for each. Fails if a rank cannot go on.
     pub(crate) fn finds_gpus(self, job: Option<&Job>) -> Result<bool, Failure> {
         let is_wanted = self == Self::Auto;
         match job {

@@ -119,7 +119,6 @@ impl From<CheckpointError> for Failure {
 }
 
 /// Whether a program says how to compute, so that it can run on a device that does.
-#[must_use]
 pub(crate) fn is_computable(program: &Program) -> bool {
     !program.execs.iter().any(|exec| matches!(exec.body, Body::Abstract))
 }
@@ -138,7 +137,6 @@ pub(crate) enum Sizes {
 
 impl Sizes {
     /// Those of a program, and of the target that it was compiled from, if any.
-    #[must_use]
     pub(crate) fn of(program: &Program, analysis: Option<&Analysis>) -> Self {
         match analysis {
             Some(analysis) if analysis.has_model() => Self::Model,
@@ -149,7 +147,6 @@ impl Sizes {
     }
 
     /// What is said of peaks that were counted as compiled.
-    #[must_use]
     pub(crate) fn verdict(self, computes: bool) -> String {
         match self {
             Self::Model if computes => "measured peaks equal the predicted ones, to the byte".to_owned(),
@@ -167,10 +164,7 @@ impl Sizes {
     }
 }
 
-/// The data of a program; its path is relative to the folder.
-///
-/// # Errors
-/// Says why it cannot run.
+/// The data of a program; its path is relative to the folder. An error says why it cannot run.
 pub(crate) fn open(program: &Program, backend: Backend, folder: &Path) -> Result<Data, String> {
     if backend.computes() && !is_computable(program) {
         return Err("this program was compiled without a model: it runs on the null device only; a pipeline with a model runs on others".to_owned());
@@ -181,10 +175,7 @@ pub(crate) fn open(program: &Program, backend: Backend, folder: &Path) -> Result
     }
 }
 
-/// Starts a run of a program, perhaps of one rank of a job.
-///
-/// # Errors
-/// Says why it cannot run.
+/// Starts a run of a program, perhaps of one rank of a job. An error says why it cannot run.
 pub(crate) fn start(
     program: &Arc<Verified>,
     data: Arc<Data>,
@@ -201,17 +192,14 @@ pub(crate) fn start(
 }
 
 /// Elements of the data of one step: tokens, where the data are tokens.
-#[must_use]
 pub(crate) fn tokens_per_step(program: &Program) -> u64 {
     let data = program.values.iter().filter(|value| value.kind == ValueKind::Data);
     let largest = data.flat_map(|value| &value.tensors).map(|slot| slot.ty.elements()).max();
     largest.unwrap_or(0) * u64::from(program.microbatches_of_step())
 }
 
-/// Runs the remaining steps, until it is to stop, and saves them at home.
-///
-/// # Errors
-/// If a device fails or a checkpoint cannot be written.
+/// Runs the remaining steps, until it is to stop, and saves them at home. Fails if a device fails or a checkpoint
+/// cannot be written.
 pub(crate) fn train(
     run: &mut Run,
     first_step: u64,

@@ -25,7 +25,6 @@ const LINES: u64 = 20;
 
 impl Progress {
     /// Of a run that begins with `first_step`. A quiet one shows nothing.
-    #[must_use]
     pub(crate) fn new(program: &Program, plan: &Plan, first_step: u64) -> Self {
         let Plan { steps, quiet, .. } = *plan;
         let (stride, tokens_per_step) = (u64::from(program.n_steps), plan.computes.then(|| tokens_per_step(program)));

@@ -34,10 +34,8 @@ enum Despite {
 }
 
 impl ResumeArguments {
-    /// Loads the checkpoint into a run. The number of steps done; 0 without one. All ranks do it at once.
-    ///
-    /// # Errors
-    /// If there is none, or it is refused.
+    /// Loads the checkpoint into a run. The number of steps done; 0 without one. All ranks do it at once. Fails if
+    /// there is none, or it is refused.
     pub(crate) fn resume(
         &self,
         run: &mut Run,

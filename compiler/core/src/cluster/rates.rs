@@ -27,7 +27,6 @@ impl Rates {
     }
 
     /// Of a profile: by kind, in the order of [`TaskKind::ALL`], and of all tasks together.
-    #[must_use]
     pub(crate) const fn measured(profile: String, of_kind: [u64; TaskKind::ALL.len()], mean: u64) -> Self {
         Self { of_kind, mean, profile: Some(profile) }
     }

@@ -22,13 +22,11 @@ impl Bundle {
     }
 
     /// Whether there is nothing in it.
-    #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
     /// The row of the table of values for it.
-    #[must_use]
     pub(crate) fn into_value(self, name: String, kind: ValueKind, stage: StageId) -> Value {
         Value { name, kind, stage, bytes: self.end, tensors: self.slots, share: None }
     }

@@ -24,7 +24,6 @@ pub(super) struct AxisRange {
 
 impl Contribution {
     /// A summand of the whole gradient.
-    #[must_use]
     pub(super) const fn whole(node: NodeId) -> Self {
         Self { node, part: None }
     }

@@ -63,7 +63,6 @@ pub(crate) struct Seed {
 /// Differentiates a stage by its inputs and its weights. `seeds` makes the gradients of its
 /// outputs; those of one output are added in their order, before the gradients of its uses in the
 /// stage.
-#[must_use]
 pub(crate) fn differentiate(mut tape: Tape, seeds: impl FnOnce(&mut Tape) -> Vec<Seed>) -> Differentiated {
     let dependences = dependences(&tape);
     let n_forward = tape.len();
@@ -107,13 +106,11 @@ pub(crate) fn differentiate(mut tape: Tape, seeds: impl FnOnce(&mut Tape) -> Vec
 
 impl Differentiated {
     /// Number of forward nodes; the backward ones follow.
-    #[must_use]
     pub(crate) fn n_forward(&self) -> usize {
         self.gradients.len()
     }
 
     /// Which pass a node belongs to.
-    #[must_use]
     pub(crate) fn half(&self, id: NodeId) -> Half {
         self.halves[id.index()]
     }

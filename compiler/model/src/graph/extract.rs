@@ -31,7 +31,6 @@ struct Extraction<'a> {
 
 /// The executable that computes `results` from the tensors in `places`. Nodes come in the order of the tape, except
 /// that those for which `is_repeated` holds come just before their first use: so temporaries live shortly.
-#[must_use]
 pub(crate) fn extract(
     tape: &Tape,
     places: &BTreeMap<NodeId, ValueOffset>,
@@ -60,7 +59,6 @@ pub(crate) fn extract(
 }
 
 /// An executable with this graph.
-#[must_use]
 pub(crate) fn exec(kind: TaskKind, stage: StageId, (operands, graph): (Vec<Operand>, Graph)) -> Exec {
     let flops = flops(&graph.nodes);
     Exec { kind, stage, slice: None, chunk: None, operands, body: Body::Graph(graph), flops }

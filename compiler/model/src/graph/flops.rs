@@ -44,7 +44,6 @@ fn attention(nodes: &[Node], node: &Node, causal: bool, products: u64) -> u64 {
 }
 
 /// Operations of all nodes.
-#[must_use]
 pub(crate) fn flops(nodes: &[Node]) -> u64 {
     nodes.iter().fold(0, |sum, node| sum.saturating_add(of_node(nodes, node)))
 }

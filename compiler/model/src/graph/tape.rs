@@ -276,13 +276,11 @@ impl Tape {
 }
 
 /// Whether a type holds numbers that have gradients.
-#[must_use]
 pub(crate) fn is_number(ty: &TensorType) -> bool {
     ty.dtype.is_number()
 }
 
 /// An axis as the IR writes it.
-#[must_use]
 pub(crate) fn to_u32(axis: usize) -> u32 {
     u32::try_from(axis).expect("shapes have few dimensions")
 }

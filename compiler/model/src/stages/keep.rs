@@ -30,7 +30,6 @@ pub(super) enum Supply {
 }
 
 /// How a tensor of the forward pass can be had in a later one.
-#[must_use]
 pub(super) fn supply(tape: &Tape, id: NodeId) -> Supply {
     let op = &tape.node(id).op;
     match (op.class(), op) {
@@ -53,13 +52,11 @@ struct Vertices {
 }
 
 /// The cheapest tensors to keep so that all of `needed` can be had.
-#[must_use]
 pub(super) fn cheapest(tape: &Tape, needed: &BTreeSet<NodeId>, supply: impl Fn(NodeId) -> Supply) -> BTreeSet<NodeId> {
     cheapest_by(tape, needed, supply, |id| tape.ty(id).bytes().0)
 }
 
 /// The same where keeping a tensor costs what is said.
-#[must_use]
 pub(super) fn cheapest_by(
     tape: &Tape,
     needed: &BTreeSet<NodeId>,

@@ -41,7 +41,6 @@ pub(super) struct Targets<'a> {
 }
 
 /// Chooses what crosses. Without `split` only `BW` runs, and everything is saved for it in one bundle.
-#[must_use]
 pub(super) fn plan(stage: &Differentiated, targets: Targets<'_>, split: bool) -> Plan {
     let weight = needs_of_weight_half(stage, targets);
     let input = needs_of_input_half(stage, targets.inputs.iter().chain(&weight.gradients).copied());

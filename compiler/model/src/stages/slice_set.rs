@@ -34,7 +34,6 @@ impl Position {
 }
 
 /// The stages of all slices, given the model of each.
-#[must_use]
 pub(crate) fn slice_set(slices: &[Model], request: &StageRequest<'_>) -> StageSet {
     let mut all = StageSet::default();
     let mut names: BTreeMap<String, ValueId> = BTreeMap::new();

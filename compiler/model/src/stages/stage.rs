@@ -39,7 +39,6 @@ pub(super) struct Port {
 }
 
 /// Joins the layers of a stage. `leaves` says which of their outputs flow out.
-#[must_use]
 pub(super) fn join(model: &Model, layers: Range<usize>, leaves: impl Fn(usize) -> bool) -> StageTape {
     let mut stage = StageTape {
         tape: Tape::new(model.precision),

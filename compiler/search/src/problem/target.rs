@@ -54,9 +54,7 @@ pub struct Problem {
 }
 
 /// Takes the order away from a target. Without a limit, devices may hold as much as the fullest one does in the target.
-///
-/// # Errors
-/// If its tasks cannot be searched, or no order fits in the memory.
+/// Fails if its tasks cannot be searched, or no order fits in the memory.
 pub(crate) fn problem(
     analysis: &Analysis,
     memory: Option<&MemoryLimit>,

@@ -98,10 +98,7 @@ fn quickest(problem: &Problem, written: &Instance, layout: &Layout, one: &Exchan
     least.unwrap_or_default() * u128::from(one.times)
 }
 
-/// Of one candidate.
-///
-/// # Errors
-/// Why it is none.
+/// Of one candidate. An error says why it is none.
 pub(super) fn of_candidate(problem: &Problem, written: &Instance, candidate: &Candidate) -> Result<Prospect, String> {
     let Candidate { layout, variant, .. } = candidate;
     let sketch = sketch(problem, written, layout, variant)?;

@@ -40,11 +40,8 @@ impl StepTime {
     }
 }
 
-/// Times a candidate on the cluster of a request, and counts its bytes. What clearly does not fit
-/// is counted in part, unless all is asked for.
-///
-/// # Errors
-/// Why its schedule does not go with its sizes.
+/// Times a candidate on the cluster of a request, and counts its bytes. What clearly does not fit is counted in part,
+/// unless all is asked for. An error says why its schedule does not go with its sizes.
 pub(super) fn evaluate(
     problem: &Problem,
     (written, request): (&Instance, &Request),

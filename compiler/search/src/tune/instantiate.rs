@@ -49,10 +49,7 @@ impl Instance {
         Self { request, are_nodes_alike, kept: Mutex::new(BTreeMap::new()) }
     }
 
-    /// A small schedule, written out once.
-    ///
-    /// # Errors
-    /// Why there is none.
+    /// A small schedule, written out once. An error says why there is none.
     pub(super) fn sketch(
         &self,
         problem: &Problem,
@@ -70,10 +67,7 @@ impl Instance {
         found
     }
 
-    /// A schedule.
-    ///
-    /// # Errors
-    /// Why there is none.
+    /// A schedule. An error says why there is none.
     pub(super) fn write(
         &self,
         problem: &Problem,
@@ -92,10 +86,7 @@ impl Instance {
         Ok(Sound { schedule, order })
     }
 
-    /// What the stages of a pipeline take under a schedule.
-    ///
-    /// # Errors
-    /// Why it has none.
+    /// What the stages of a pipeline take under a schedule. An error says why it has none.
     pub(super) fn stages(&self, pipeline: &Pipeline, schedule: &Schedule) -> Result<StageSet, String> {
         let transformer = pipeline.transformer.as_ref().ok_or("no model")?;
         transformer::stage_set(transformer, schedule, &Kinds::of_schedule(schedule)).map_err(first)

@@ -41,10 +41,8 @@ pub(super) struct NodeOrder {
     pub least: Option<Ticks>,
 }
 
-/// The candidate with its nodes in the best order that is found, and what it takes then.
-///
-/// # Errors
-/// Why its schedule does not go with its sizes.
+/// The candidate with its nodes in the best order that is found, and what it takes then. An error says why its schedule
+/// does not go with its sizes.
 pub(super) fn with_node_order(
     problem: &Problem,
     written: &Instance,

@@ -76,10 +76,7 @@ struct Walk<'a> {
     turns: Vec<Turn>,
 }
 
-/// All turns of a list of a program.
-///
-/// # Errors
-/// If no device can go on before all are done, which no verified program does.
+/// All turns of a list of a program. Fails if no device can go on before all are done, which no verified program does.
 pub(super) fn order(program: &Program, list: List) -> Result<Vec<Turn>, RunError> {
     let ids = || (0..program.devices.len()).map(DeviceId::from_index);
     let progress =

@@ -28,10 +28,7 @@ unsafe impl Send for Gpu {}
 unsafe impl Sync for Gpu {}
 
 impl Gpu {
-    /// How many there are.
-    ///
-    /// # Errors
-    /// Says in one line why there are none.
+    /// How many there are. An error says in one line why there are none.
     pub(crate) fn count() -> Result<usize, String> {
         devices().map(|devices| devices.len())
     }
@@ -42,10 +39,7 @@ impl Gpu {
         Self::retain(ordinal, device).map(Arc::new)
     }
 
-    /// Their names, without a context for any.
-    ///
-    /// # Errors
-    /// Says in one line why there are none.
+    /// Their names, without a context for any. An error says in one line why there are none.
     pub(crate) fn names() -> Result<Vec<String>, String> {
         let names = devices()?.into_iter().map(name);
         names.collect::<Result<_, _>>().map_err(|error| format!("the GPU cannot be used: {error}"))

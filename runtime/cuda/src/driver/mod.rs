@@ -101,10 +101,7 @@ const CALLS: &[&str] = &[
     "cuStreamWaitEvent",
 ];
 
-/// Loads and starts the driver, once for the process.
-///
-/// # Errors
-/// Says in one line why there is none.
+/// Loads and starts the driver, once for the process. An error says in one line why there is none.
 pub(crate) fn open() -> Result<(), String> {
     static OPENED: OnceLock<Result<(), String>> = OnceLock::new();
     OPENED.get_or_init(|| load().and_then(|()| start())).clone()
@@ -137,10 +134,8 @@ fn start() -> Result<(), String> {
     }
 }
 
-/// Major and minor version of CUDA that the driver knows. It is loaded, and not started.
-///
-/// # Errors
-/// Says in one line why there is no driver.
+/// Major and minor version of CUDA that the driver knows. It is loaded, and not started. An error says in one line why
+/// there is no driver.
 pub(crate) fn version() -> Result<(i32, i32), String> {
     load()?;
     let mut version = 0;

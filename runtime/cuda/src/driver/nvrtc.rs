@@ -16,10 +16,7 @@ pub(crate) struct Target {
     pub(crate) is_known: bool,
 }
 
-/// Major and minor version of the compiler.
-///
-/// # Errors
-/// Says in one line how to get one.
+/// Major and minor version of the compiler. An error says in one line how to get one.
 pub(crate) fn version() -> Result<(i32, i32), String> {
     bring("libnvrtc.so.");
     // SAFETY: loads the library; nothing is called in it.

@@ -87,11 +87,8 @@ impl ArenaLayout {
 }
 
 impl Arenas {
-    /// Allocates everything; so many runs look at data, and the products of each device have so
-    /// many bytes of workspace.
-    ///
-    /// # Errors
-    /// If a GPU or the host has too little memory.
+    /// Allocates everything; so many runs look at data, and the products of each device have so many bytes of
+    /// workspace. Fails if a GPU or the host has too little memory.
     pub(super) fn new(
         program: &Program,
         assignment: &GpuAssignment,

@@ -23,10 +23,8 @@ pub(super) struct GpuAssignment {
 }
 
 impl GpuAssignment {
-    /// GPUs for all devices of a program; in a job of several ranks, one GPU for those of this rank.
-    ///
-    /// # Errors
-    /// Says in one line why there are none, or why they cannot work together.
+    /// GPUs for all devices of a program; in a job of several ranks, one GPU for those of this rank. An error says in
+    /// one line why there are none, or why they cannot work together.
     pub(super) fn new(program: &Program, rank_view: Option<&RankView>) -> Result<Self, RunError> {
         let n_gpus = Gpu::count().map_err(RunError::Unsupported)?;
         let n_devices = program.devices.len();
@@ -126,10 +124,7 @@ fn apart(gpus: &[Arc<Gpu>]) -> Result<BTreeSet<(usize, usize)>, String> {
     Ok(apart)
 }
 
-/// Whether this rank has a GPU. All ranks ask at once.
-///
-/// # Errors
-/// If a rank cannot go on.
+/// Whether this rank has a GPU. All ranks ask at once. Fails if a rank cannot go on.
 pub(crate) fn has_gpu(mailbox: &Mailbox) -> Result<bool, RunError> {
     let neighbours = neighbours(mailbox)?;
     Ok(Gpu::count().is_ok_and(|n_gpus| of_rank(n_gpus, neighbours).is_ok()))

@@ -14,10 +14,7 @@ use std::sync::Arc;
 pub(super) struct Libraries(Vec<(Library, Arc<Gpu>)>);
 
 impl Libraries {
-    /// Opens the library on all GPUs, or on none.
-    ///
-    /// # Errors
-    /// If the driver fails.
+    /// Opens the library on all GPUs, or on none. Fails if the driver fails.
     pub(super) fn open(assignment: &GpuAssignment, precision: Precision) -> Result<Self, RunError> {
         let mut all = Vec::with_capacity(assignment.gpus.len());
         for gpu in &assignment.gpus {
@@ -30,11 +27,8 @@ impl Libraries {
         Ok(Self(all))
     }
 
-    /// The calls that compute a kernel on every GPU, if it is one for the library. Algorithms are
-    /// chosen here, so that none is chosen in a step.
-    ///
-    /// # Errors
-    /// If the driver fails.
+    /// The calls that compute a kernel on every GPU, if it is one for the library. Algorithms are chosen here, so that
+    /// none is chosen in a step. Fails if the driver fails.
     pub(super) fn prepare(&mut self, kernel: &Kernel) -> Result<Option<Vec<Product>>, RunError> {
         let Kernel::Gemm(gemm) = kernel else { return Ok(None) };
         if self.0.is_empty() {

@@ -88,11 +88,9 @@ impl From<DriverError> for RunError {
 }
 
 impl Machine {
-    /// Allocates, compiles, and runs the set-up lists; in a job of several ranks, of the devices of this one.
-    ///
-    /// # Errors
-    /// If there is no GPU, no compiler, too little memory, the program cannot run on GPUs, or the
-    /// ranks cannot exchange bytes.
+    /// Allocates, compiles, and runs the set-up lists; in a job of several ranks, of the devices of this one. Fails if
+    /// there is no GPU, no compiler, too little memory, the program cannot run on GPUs, or the ranks cannot exchange
+    /// bytes.
     pub(crate) fn start(
         program: &Arc<Verified>,
         options: &Options,

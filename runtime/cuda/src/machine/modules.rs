@@ -81,11 +81,8 @@ pub(super) struct Modules {
 }
 
 impl Modules {
-    /// Writes, compiles and loads what the command lists need; matrix products have that precision, and the
-    /// libraries compute those that they can.
-    ///
-    /// # Errors
-    /// If an executable has no body, or there is no compiler.
+    /// Writes, compiles and loads what the command lists need; matrix products have that precision, and the libraries
+    /// compute those that they can. Fails if an executable has no body, or there is no compiler.
     pub(super) fn new(
         program: &Program,
         recorded: &Recorded,
@@ -117,10 +114,7 @@ impl Modules {
         Ok(code)
     }
 
-    /// Of kernels that are run one by one, each as an executable of its own.
-    ///
-    /// # Errors
-    /// If there is no compiler.
+    /// Of kernels that are run one by one, each as an executable of its own. Fails if there is no compiler.
     pub(super) fn of_kernels(
         kernels: &[Kernel],
         assignment: &GpuAssignment,

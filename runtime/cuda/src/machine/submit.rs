@@ -30,10 +30,7 @@ pub(super) struct Submitter<'a> {
 }
 
 impl<'a> Submitter<'a> {
-    /// One graph of all actions.
-    ///
-    /// # Errors
-    /// If the driver captures no graph of them.
+    /// One graph of all actions. Fails if the driver captures no graph of them.
     pub(super) fn capture(launch_plan: &'a LaunchPlan, code: &'a Modules) -> Result<Graph, RunError> {
         let around = launch_plan.actions.iter().find_map(|action| {
             let Operation::CopyAround { to, from } = &action.task else { return None };
@@ -50,11 +47,8 @@ impl<'a> Submitter<'a> {
         Ok(capture.end()?)
     }
 
-    /// Asks for one product of every shape that the library computes on a GPU: it loads its own
-    /// kernels when it first needs them, and a capture may not let it.
-    ///
-    /// # Errors
-    /// If it refuses one.
+    /// Asks for one product of every shape that the library computes on a GPU: it loads its own kernels when it first
+    /// needs them, and a capture may not let it. Fails if it refuses one.
     pub(super) fn warm_up(launch_plan: &LaunchPlan, code: &Modules) -> Result<(), RunError> {
         let mut known = BTreeSet::new();
         for action in &launch_plan.actions {
@@ -69,10 +63,8 @@ impl<'a> Submitter<'a> {
         Ok(())
     }
 
-    /// Asks for all actions. Initial contents, of a program under a seed, are waited for.
-    ///
-    /// # Errors
-    /// If the driver refuses one, the host lacks memory for initial contents, or other ranks cannot be reached.
+    /// Asks for all actions. Initial contents, of a program under a seed, are waited for. Fails if the driver refuses
+    /// one, the host lacks memory for initial contents, or other ranks cannot be reached.
     pub(super) fn submit(&mut self, init: Option<(&Program, u64)>) -> Result<(), RunError> {
         let mut current = None;
         for action in &self.launch_plan.actions {

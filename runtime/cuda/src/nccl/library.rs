@@ -116,10 +116,7 @@ pub(crate) struct Move {
 }
 
 impl Library {
-    /// The library, once for the process.
-    ///
-    /// # Errors
-    /// Says in one line why there is none.
+    /// The library, once for the process. An error says in one line why there is none.
     pub(crate) fn open() -> Result<&'static Self, String> {
         static OPENED: OnceLock<Result<Library, String>> = OnceLock::new();
         OPENED.get_or_init(Self::load).as_ref().map_err(Clone::clone)
@@ -210,10 +207,7 @@ impl Library {
     }
 }
 
-/// Major, minor and patch version of the library.
-///
-/// # Errors
-/// Says in one line why there is none.
+/// Major, minor and patch version of the library. An error says in one line why there is none.
 pub(crate) fn version() -> Result<String, String> {
     let version = Library::open()?.version().map_err(|error| error.to_string())?;
     Ok(format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100))

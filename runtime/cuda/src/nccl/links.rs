@@ -34,11 +34,8 @@ pub(crate) struct Links {
 pub(crate) const TRIAL: usize = 64;
 
 impl Links {
-    /// Joins all communicators of a rank, with the GPU of a stream, and tries them with so many
-    /// bytes for each direction. All ranks do it at once.
-    ///
-    /// # Errors
-    /// If there is no library, or a rank cannot be reached.
+    /// Joins all communicators of a rank, with the GPU of a stream, and tries them with so many bytes for each
+    /// direction. All ranks do it at once. Fails if there is no library, or a rank cannot be reached.
     pub(crate) fn open(
         program: &Program,
         rank_view: &RankView,
@@ -82,10 +79,7 @@ impl Links {
         members.iter().position(|member| *member == rank).unwrap_or(0)
     }
 
-    /// Queues moves on a stream.
-    ///
-    /// # Errors
-    /// If the library refuses them.
+    /// Queues moves on a stream. Fails if the library refuses them.
     pub(crate) fn exchange(&self, line: Line, moves: &[Move], stream: &Stream) -> Result<(), RunError> {
         match self.lines.get(&line) {
             Some((_, communicator)) => Ok(communicator.exchange(moves, stream)?),
@@ -93,11 +87,8 @@ impl Links {
         }
     }
 
-    /// Waits for a stream, and looks meanwhile whether the other ranks can still be reached. `look`
-    /// says now and then where the devices are.
-    ///
-    /// # Errors
-    /// If one cannot, or the driver fails.
+    /// Waits for a stream, and looks meanwhile whether the other ranks can still be reached. `look` says now and then
+    /// where the devices are. Fails if one cannot, or the driver fails.
     pub(crate) fn wait(
         &self,
         stream: &Stream,

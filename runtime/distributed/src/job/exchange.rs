@@ -91,9 +91,7 @@ pub(crate) struct Outlet<'a, W: Wire> {
 
 impl Exchange {
     /// Those of a program, by group; `None` for groups without members here or elsewhere. Tags begin with this one.
-    ///
-    /// # Errors
-    /// If the machine lacks memory for their scratch.
+    /// Fails if the machine lacks memory for their scratch.
     pub(crate) fn all(
         program: &Program,
         division: Division,

@@ -169,10 +169,7 @@ impl Mailbox {
         self.post(Post::ControlMessage(to, Subject::Word, word));
     }
 
-    /// Waits for the next word of another rank.
-    ///
-    /// # Errors
-    /// If somebody cannot go on.
+    /// Waits for the next word of another rank. Fails if somebody cannot go on.
     pub(crate) fn listen(&self, from: Rank) -> Result<Vec<u8>, RunError> {
         let mut inbox = locked(&self.inbox);
         loop {

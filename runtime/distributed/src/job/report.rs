@@ -64,10 +64,8 @@ impl Mailbox {
         Ok(most)
     }
 
-    /// The report of a step: of all devices on the first rank, of a rank's own ones elsewhere.
-    ///
-    /// # Errors
-    /// If a rank cannot go on.
+    /// The report of a step: of all devices on the first rank, of a rank's own ones elsewhere. Fails if a rank cannot
+    /// go on.
     pub(crate) fn merge(&self, own: StepReport, division: Division, began: Instant) -> Result<StepReport, RunError> {
         let own = RankShare { began: self.clock(began), wall: own.wall, devices: own.devices };
         let mut report =

@@ -24,7 +24,6 @@ pub(crate) struct Loss {
 }
 
 /// The critical path of what was measured, first to last.
-#[must_use]
 pub(crate) fn critical(analysis: &Analysis, refit: &Refit, measured: &Measured, lateness: &[Vec<Late>]) -> Vec<Loss> {
     let schedule = &analysis.schedule;
     let last = |device: usize| measured.spans[device].last().map_or(0, |span| span.1);
@@ -62,7 +61,6 @@ fn slot(device: DeviceId, position: usize) -> Option<Position> {
 }
 
 /// Those that cost most.
-#[must_use]
 pub(crate) fn largest(mut path: Vec<Loss>, most: usize) -> Vec<Loss> {
     path.retain(|loss| loss.longer + loss.later > 0);
     path.sort_by_key(|loss| std::cmp::Reverse(loss.longer + loss.later));

@@ -42,25 +42,20 @@ pub(crate) fn median(mut numbers: Vec<u64>) -> u64 {
 
 impl Measured {
     /// From the first start to the end of the last task.
-    #[must_use]
     pub(crate) fn makespan(&self) -> u64 {
         self.spans.iter().flatten().map(|span| span.1).max().unwrap_or_default()
     }
 
     /// From the first start to the last end of what a device did at these positions of its order:
     /// one task, or two that share it.
-    #[must_use]
     pub(crate) fn span(&self, device: DeviceId, positions: Range<usize>) -> (u64, u64) {
         let spans = &self.spans[device.index()][positions];
         let start = spans.iter().map(|span| span.0).min().unwrap_or_default();
         (start, spans.iter().map(|span| span.1).max().unwrap_or_default())
     }
 
-    /// Lines a trace up with the first of some schedules whose tasks, places and order it has, and
-    /// says which of them. Without a number, some first steps are left out.
-    ///
-    /// # Errors
-    /// Says what does not fit the first of them.
+    /// Lines a trace up with the first of some schedules whose tasks, places and order it has, and says which of them.
+    /// Without a number, some first steps are left out. An error says what does not fit the first of them.
     pub(crate) fn new(trace: &Traced, number: Option<u64>, candidates: &[&Analysis]) -> Result<(Self, usize), String> {
         if trace.steps.values().all(|step| step.tasks.is_empty()) {
             let events = count(trace.n_events, "event");

@@ -65,7 +65,6 @@ pub(crate) struct Late {
 const ENOUGH: usize = 40_000_000;
 
 /// Goes the way.
-#[must_use]
 pub(crate) fn parts(analysis: &Analysis, plan: &Costs, refit: &Refit, measured: &Measured) -> Parts {
     let lateness = lateness(analysis, refit, measured);
     let way = Way { analysis, plan, refit, measured, lateness: &lateness };
@@ -88,7 +87,6 @@ pub(crate) fn parts(analysis: &Analysis, plan: &Costs, refit: &Refit, measured: 
 }
 
 /// From the first start to the end of the last task.
-#[must_use]
 pub(crate) fn length(timeline: &Timeline) -> u64 {
     timeline.ends.iter().filter_map(|ends| ends.last()).map(|end| end.0).max().unwrap_or_default()
 }
@@ -214,7 +212,6 @@ impl Way<'_> {
 }
 
 /// When a device did what stands at a position: one task, or two that share it.
-#[must_use]
 pub(super) fn span(analysis: &Analysis, measured: &Measured, slot: Position) -> (u64, u64) {
     let position = slot.position as usize;
     let n_tasks = analysis.schedule.node(slot.device, position).len();

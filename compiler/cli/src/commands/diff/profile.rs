@@ -27,7 +27,6 @@ pub(crate) struct File {
 
 impl File {
     /// The profile of a target.
-    #[must_use]
     pub(crate) fn new(target: &str, program: Option<&Program>, refit: &Refit, measured: &Measured) -> Self {
         let flops = |kind, stage| program.map_or(0, |program| operations(program, kind, stage));
         let updates = measured.updates.iter().map(|(stage, ns)| ((TaskKind::Update, *stage), *ns));

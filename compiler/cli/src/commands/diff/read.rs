@@ -32,10 +32,8 @@ pub(crate) struct Traced {
     pub(crate) n_events: usize,
 }
 
-/// Reads a trace in either form of the format: an object with `traceEvents`, or the events alone.
-///
-/// # Errors
-/// Says what is wrong, with line and column.
+/// Reads a trace in either form of the format: an object with `traceEvents`, or the events alone. An error says what is
+/// wrong, with line and column.
 pub(crate) fn read(from: impl Read) -> Result<Traced, String> {
     let mut trace: Traced = serde_json::from_reader(from).map_err(|error| error.to_string())?;
     for own in trace.steps.values_mut().flat_map(|step| step.tasks.values_mut()) {

@@ -33,7 +33,6 @@ fn rounded(nanos: u64) -> u64 {
 }
 
 /// Fits costs to what was measured; `plan` has those of what was not.
-#[must_use]
 pub(crate) fn refit(analysis: &Analysis, measured: &Measured, plan: &Costs) -> Refit {
     let schedule = &analysis.schedule;
     let mut all: BTreeMap<(TaskKind, u32), Vec<u64>> = BTreeMap::new();
@@ -113,13 +112,11 @@ impl Refit {
     }
 
     /// As `--cost` has them, in milliseconds.
-    #[must_use]
     pub(crate) fn stage_costs(&self) -> StageCosts {
         StageCosts::of(self.entries.clone())
     }
 
     /// The text for `--cost`, in milliseconds.
-    #[must_use]
     pub(crate) fn text(&self) -> String {
         let name = |entry: &Entry| entry.name.to_string().replace(' ', "");
         let pairs: Vec<String> = self.entries.iter().map(|entry| format!("{}={}", name(entry), entry.time)).collect();

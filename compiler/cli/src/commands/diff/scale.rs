@@ -10,7 +10,6 @@ use pipe_schedule::units::Ticks;
 
 /// Costs of a plan whose units have no name, and what one unit is taken for so that all tasks
 /// together take as long as was measured, in nanoseconds.
-#[must_use]
 pub(crate) fn scaled(schedule: &Schedule, costs: &Costs, measured: &Measured) -> (Costs, f64) {
     let (mut ran, mut planned) = (0_u128, 0_u128);
     for (device, order) in (0..).map(DeviceId).zip(&schedule.orders) {
@@ -45,7 +44,6 @@ fn scaled_latency(schedule: &Schedule, latency: &Latency, scale: &dyn Fn(&Ticks)
 }
 
 /// Whether two compilations order the same tasks alike.
-#[must_use]
 pub(crate) fn same_order(one: &Analysis, other: &Analysis) -> bool {
     let tasks = |analysis: &Analysis| -> Vec<Vec<_>> {
         analysis.schedule.orders.iter().map(|order| order.iter().map(|one| one.task).collect()).collect()

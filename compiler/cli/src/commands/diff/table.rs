@@ -43,7 +43,6 @@ impl Figures {
 }
 
 /// Everything in a report.
-#[must_use]
 pub(crate) fn table(report: &DiffReport, colours: bool) -> String {
     let figures = Figures::of(report);
     let parts = Table::new(colours)

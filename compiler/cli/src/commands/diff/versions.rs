@@ -11,7 +11,6 @@ use pipe_schedule::timing::timeline::{Timeline, simulate};
 use pipe_schedule::units::Ticks;
 
 /// The order that ran, under some costs.
-#[must_use]
 pub(crate) fn planned(analysis: &Analysis, costs: &Costs) -> Analysis {
     let timeline = simulate(&analysis.schedule, &analysis.order, costs);
     let critical_path = critical_path(&analysis.schedule, &analysis.order, costs, &timeline);
@@ -19,7 +18,6 @@ pub(crate) fn planned(analysis: &Analysis, costs: &Costs) -> Analysis {
 }
 
 /// The same as it ran. `path` is its critical path; transfers take their refitted time.
-#[must_use]
 pub(crate) fn ran(analysis: &Analysis, refit: &Refit, measured: &Measured, path: &[Loss]) -> Analysis {
     let tasks = path.iter().map(|loss| loss.slot).collect();
     Analysis {

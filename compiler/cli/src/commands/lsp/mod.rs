@@ -44,10 +44,7 @@ enum Event {
     Analysed(Analysis),
 }
 
-/// Serves one client until it says goodbye or goes away.
-///
-/// # Errors
-/// If no thread can be started.
+/// Serves one client until it says goodbye or goes away. Fails if no thread can be started.
 pub(crate) fn run(_: &Arguments) -> Result<Outcome, Failure> {
     let failed = |error| Failure::Io("a thread".to_owned(), error);
     let (events, inbox) = mpsc::channel();

@@ -27,7 +27,6 @@ pub(crate) struct Measurement {
 
 impl Measurement {
     /// What some steps took.
-    #[must_use]
     pub(crate) fn of(program: &Program, steps: &[&StepReport]) -> Self {
         let is_task = |span: &&Span| program.exec(span.exec).kind != TaskKind::Update;
         let mut ends = vec![Vec::new(); program.devices.len()];
@@ -91,7 +90,6 @@ impl Figure {
 impl Comparison {
     /// Compares a timeline and when each device has done its updates, whose ticks are nanoseconds,
     /// with what was measured. `unfitted` is the makespan before times were stretched.
-    #[must_use]
     pub(crate) fn new((timeline, updated): &(Timeline, Vec<Ticks>), unfitted: u64, measured: &Measurement) -> Self {
         let devices = measured.ends.iter().enumerate();
         let per_device = devices.map(|(device, end)| {
@@ -112,7 +110,6 @@ impl Comparison {
     }
 
     /// For people, in milliseconds; `on` is what computed.
-    #[must_use]
     pub(crate) fn table(&self, ranks: usize, on: &str) -> String {
         let ms = |ns: u64| format!("{:.3}", ns as f64 / 1e6);
         let devices = self.per_device.iter().enumerate().map(|(device, figure)| (format!("d{device}"), *figure));

@@ -115,10 +115,8 @@ impl MachineReport {
         links.chain(self.rank_links.iter().map(|link| link.ns)).max().unwrap_or_default()
     }
 
-    /// Measures a machine for a program. All ranks of a job do it at once; the first one has the answer.
-    ///
-    /// # Errors
-    /// If the machine lacks memory or what computes, or another rank cannot go on.
+    /// Measures a machine for a program. All ranks of a job do it at once; the first one has the answer. Fails if the
+    /// machine lacks memory or what computes, or another rank cannot go on.
     pub(crate) fn measure(
         program: &Program,
         backend: Backend,

@@ -175,10 +175,7 @@ struct Prepared {
     data: Data,
 }
 
-/// Profiles a target.
-///
-/// # Errors
-/// If the target or its data cannot be read, or the profile cannot be written.
+/// Profiles a target. Fails if the target or its data cannot be read, or the profile cannot be written.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let Arguments { ranks, target, backend, .. } = arguments;
     ranks::enter(ranks, target, *backend, SCHEMA, |session| arguments.execute(session))
@@ -196,9 +193,7 @@ impl Arguments {
     }
 
     /// Everything that is needed; nothing if the target is rejected and this process speaks, which has said it then.
-    ///
-    /// # Errors
-    /// If something cannot be read or written, or another process has to say why the target is rejected.
+    /// Fails if something cannot be read or written, or another process has to say why the target is rejected.
     fn prepare(&self, session: &Session<'_>) -> Result<Option<Prepared>, Failure> {
         if let Some(path) = self.output.as_ref().filter(|_| session.speaks()) {
             can_write(path)?;

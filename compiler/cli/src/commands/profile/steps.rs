@@ -17,7 +17,6 @@ pub(crate) struct MeasuredSteps {
 
 impl MeasuredSteps {
     /// How long it took.
-    #[must_use]
     pub(crate) const fn time(&self) -> u64 {
         self.end - self.start
     }
@@ -27,7 +26,6 @@ impl MeasuredSteps {
 pub(crate) type Step = Vec<Vec<MeasuredSteps>>;
 
 /// A step of a run at hand.
-#[must_use]
 pub(crate) fn of_report(program: &Program, step: &StepReport) -> Step {
     let ran = |span: &pipe_runtime::Span| {
         let exec = program.exec(span.exec);
@@ -38,7 +36,6 @@ pub(crate) fn of_report(program: &Program, step: &StepReport) -> Step {
 }
 
 /// What the tasks of each stage and kind took on average.
-#[must_use]
 pub(crate) fn means(step: &Step) -> BTreeMap<(u32, TaskKind), u64> {
     let mut sums: BTreeMap<(u32, TaskKind), (u64, u64)> = BTreeMap::new();
     for ran in step.iter().flatten() {
@@ -50,7 +47,6 @@ pub(crate) fn means(step: &Step) -> BTreeMap<(u32, TaskKind), u64> {
 
 /// For each task that waited for nothing but an input from another device: from the end of what
 /// makes the input to its own start.
-#[must_use]
 pub(crate) fn waits(dependencies: &Dependencies, step: &Step) -> Vec<u64> {
     let mut ends: BTreeMap<Task, (DeviceId, u64)> = BTreeMap::new();
     let is_task = |ran: &&MeasuredSteps| ran.task.kind != TaskKind::Update;
@@ -73,7 +69,6 @@ pub(crate) fn waits(dependencies: &Dependencies, step: &Step) -> Vec<u64> {
 }
 
 /// The operations of a kind of task of a stage, over all its executables.
-#[must_use]
 pub(crate) fn operations(program: &Program, kind: TaskKind, stage: u32) -> u64 {
     let own = program.execs.iter().filter(|exec| exec.stage.0 == stage && exec.kind == kind);
     own.map(|exec| exec.flops).fold(0, u64::saturating_add)

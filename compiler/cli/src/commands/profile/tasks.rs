@@ -19,7 +19,6 @@ pub(crate) struct TaskTimes {
 /// What each kind of task of each stage takes in some steps: of each step the mean over the
 /// microbatches, of these the median. What a task waits for an input from another device is from
 /// other steps, in which tasks run beside each other, or from the machine where there are none.
-#[must_use]
 pub(crate) fn tasks(
     program: &Program,
     analysis: &Analysis,

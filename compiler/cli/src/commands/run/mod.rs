@@ -106,10 +106,7 @@ struct Prepared {
     data: Data,
 }
 
-/// Runs a target.
-///
-/// # Errors
-/// If the target, its data or a checkpoint cannot be read, or a result cannot be written.
+/// Runs a target. Fails if the target, its data or a checkpoint cannot be read, or a result cannot be written.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let Arguments { ranks, target, backend, .. } = arguments;
     ranks::enter(ranks, target, *backend, SCHEMA, |session| arguments.execute(session))
@@ -193,9 +190,7 @@ impl Arguments {
     }
 
     /// Everything that a run needs; nothing if the target is rejected and this process speaks, which has said it then.
-    ///
-    /// # Errors
-    /// If something cannot be read or written, or another process has to say why the target is rejected.
+    /// Fails if something cannot be read or written, or another process has to say why the target is rejected.
     fn prepare(&self, session: &Session<'_>) -> Result<Option<Prepared>, Failure> {
         let Some((program, analysis, written)) = self.compile(session)? else { return Ok(None) };
         if let Some(path) = self.trace.as_ref().filter(|_| session.speaks()) {

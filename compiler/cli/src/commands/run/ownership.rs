@@ -10,10 +10,8 @@ use std::time::Duration;
 /// Says after how many seconds of silence others may take the folder of this run, instead of 30.
 const VARIABLE: &str = "PIPEC_LEASE_SECONDS";
 
-/// Takes a folder, if there is one to take. All ranks do it at once.
-///
-/// # Errors
-/// If another run has it, or it cannot be read and written.
+/// Takes a folder, if there is one to take. All ranks do it at once. Fails if another run has it, or it cannot be read
+/// and written.
 pub(crate) fn take(folder: Option<&Path>, session: &Session<'_>) -> Result<Option<Home>, Failure> {
     let Some(folder) = folder else { return Ok(None) };
     let tell = |message: &str| session.warn(message);

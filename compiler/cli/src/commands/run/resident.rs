@@ -34,10 +34,8 @@ pub(crate) struct Resident {
 }
 
 impl Resident {
-    /// Of this process; in a job, on its first rank, of the one that took most. Nothing where no system says it.
-    ///
-    /// # Errors
-    /// If another rank cannot go on.
+    /// Of this process; in a job, on its first rank, of the one that took most. Nothing where no system says it. Fails
+    /// if another rank cannot go on.
     pub(crate) fn most(
         own: Option<Bytes>,
         program: &Program,

@@ -160,7 +160,6 @@ pub(crate) struct Circumstances<'a> {
 
 impl Summary {
     /// Compares a run with its program.
-    #[must_use]
     pub(crate) fn new(circumstances: &Circumstances<'_>, finished: &Finished) -> Self {
         let program = circumstances.program;
         let steps = finished.steps;
@@ -225,7 +224,6 @@ impl Summary {
     }
 
     /// The table for people.
-    #[must_use]
     pub(crate) fn table(&self) -> String {
         if self.steps == 0 {
             let why = if self.interrupted { "stopped before its next step" } else { "nothing is left to do" };

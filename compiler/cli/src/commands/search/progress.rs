@@ -18,7 +18,6 @@ pub(crate) struct Team {
 
 impl Team {
     /// So many threads, or one per core if 0. The clock starts.
-    #[must_use]
     pub(crate) fn new(threads: usize, allowed: Duration) -> Self {
         let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let stopped = Arc::new(AtomicBool::new(false));
@@ -33,13 +32,11 @@ impl Team {
     }
 
     /// The same threads and clock, with less time.
-    #[must_use]
     pub(crate) fn within(&self, allowed: Duration) -> Self {
         Self { allowed, stopped: Arc::clone(&self.stopped), ..*self }
     }
 
     /// Since the clock started.
-    #[must_use]
     pub(crate) fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
@@ -90,7 +87,6 @@ pub(crate) struct Shown {
 
 impl Shown {
     /// One that begins with a text, and pauses between lines. A quiet one shows nothing.
-    #[must_use]
     pub(crate) fn new(begin: &'static str, pause: Duration, quiet: bool) -> Self {
         let bar = spinner(begin, quiet);
         Self { last: (bar.is_none() && !quiet).then(Mutex::default), bar, pause }
@@ -116,13 +112,11 @@ impl Shown {
 }
 
 /// That of a search, which shows every improvement.
-#[must_use]
 pub(crate) fn improvements(quiet: bool) -> Shown {
     Shown::new("gathering starts", Duration::ZERO, quiet)
 }
 
 /// Something shorter, and where it comes from.
-#[must_use]
 pub(crate) fn improvement(problem: &Problem, progress: &Progress) -> String {
     let round = if progress.round == 0 { "start".to_owned() } else { format!("round {}", progress.round) };
     format!("{round:<8}  {}", measures(problem, progress))
@@ -135,7 +129,6 @@ fn measures(problem: &Problem, progress: &Progress) -> String {
 }
 
 /// The last line.
-#[must_use]
 pub(crate) fn verdict(problem: &Problem, found: &Progress, elapsed: Duration) -> String {
     let proof = if problem.is_proved(found) { "proved optimal" } else { "not proved optimal" };
     format!("{}, {proof}, {:.1} s\n", measures(problem, found), elapsed.as_secs_f64())

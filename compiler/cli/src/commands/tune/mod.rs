@@ -136,9 +136,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 }
 
 /// Where the model's `config.json` has to lie so that a source in another folder finds it; none where it lies there.
-///
-/// # Errors
-/// If another file is there.
+/// Fails if another file is there.
 fn beside(path: &Path, problem: &Problem, folder: &Path) -> Result<Option<PathBuf>, Failure> {
     let name = &problem.transformer.config.path;
     let own = path.parent().map_or_else(PathBuf::new, Path::to_owned);

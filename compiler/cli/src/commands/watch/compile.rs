@@ -21,10 +21,7 @@ pub(crate) struct Compiled {
     pub(crate) files: BTreeSet<PathBuf>,
 }
 
-/// Compiles the target.
-///
-/// # Errors
-/// If a file that the command names cannot be read.
+/// Compiles the target. Fails if a file that the command names cannot be read.
 pub(crate) fn compile(timed: &TimedArguments) -> Result<Compiled, Failure> {
     let files = RefCell::new(timed.files().map(Path::to_owned).collect::<BTreeSet<_>>());
     let (root, folder) = timed.target.read()?;

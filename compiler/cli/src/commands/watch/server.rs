@@ -20,10 +20,7 @@ pub(crate) struct Server {
     address: SocketAddr,
 }
 
-/// Takes a port.
-///
-/// # Errors
-/// If it cannot be had.
+/// Takes a port. Fails if it cannot be had.
 pub(crate) fn bind(address: SocketAddr) -> Result<Server, Failure> {
     let failed = |error| Failure::Usage(format!("{address} cannot be served: {error}"));
     let http = tiny_http::Server::http(address).map_err(failed)?;

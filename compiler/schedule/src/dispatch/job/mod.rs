@@ -123,7 +123,6 @@ impl Job {
     }
 
     /// This job with durations in slots, by series, and without transfer latencies.
-    #[must_use]
     pub(crate) fn in_slots(&self, durations: &IndexVec<SeriesId, Time>) -> Self {
         let mut job = self.clone();
         for (series, duration) in job.series.iter_mut().zip(durations) {

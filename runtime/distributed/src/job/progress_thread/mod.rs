@@ -60,10 +60,7 @@ pub(crate) struct ProgressThread<W: Wire> {
 }
 
 impl<W: Wire> ProgressThread<W> {
-    /// Begins to exchange control messages with the other ranks.
-    ///
-    /// # Errors
-    /// If the machine lacks memory for it.
+    /// Begins to exchange control messages with the other ranks. Fails if the machine lacks memory for it.
     pub(crate) fn new(mut wire: W, mailbox: Arc<Mailbox>, settings: Settings) -> Result<Self, RunError> {
         let mut messages = ControlMessages::new(&mut wire, mailbox.rank, mailbox.n_ranks)?;
         let sign = RankState { process: Process::own(), ..RankState::default() };

@@ -26,11 +26,8 @@ pub(super) struct Line {
 }
 
 impl Line {
-    /// Connects by a name of the store's host, and looks whether a store answers, which may come so
-    /// late. Of a name with several addresses the first one with a store is taken.
-    ///
-    /// # Errors
-    /// Says in one line what is there instead.
+    /// Connects by a name of the store's host, and looks whether a store answers, which may come so late. Of a name
+    /// with several addresses the first one with a store is taken. An error says in one line what is there instead.
     pub(super) fn open(address: &Address, host: &str, late: Duration, until: Instant) -> Result<Self, String> {
         let began = Instant::now();
         let host = host.trim_start_matches('[').trim_end_matches(']');

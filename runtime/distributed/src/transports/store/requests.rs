@@ -132,10 +132,7 @@ pub(super) enum Request {
 }
 
 impl Request {
-    /// Reads the next one.
-    ///
-    /// # Errors
-    /// If the connection ends, or what comes is no request of ours.
+    /// Reads the next one. Fails if the connection ends, or what comes is no request of ours.
     pub(super) fn read(from: &mut impl Read) -> io::Result<Self> {
         let [asked] = bytes(from)?;
         Ok(match asked {

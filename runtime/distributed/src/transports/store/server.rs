@@ -42,10 +42,7 @@ struct Table {
 }
 
 impl Server {
-    /// Starts one.
-    ///
-    /// # Errors
-    /// If the port is taken.
+    /// Starts one. Fails if the port is taken.
     pub(super) fn open(port: u16) -> io::Result<Self> {
         // Hosts without IPv6 have only the other one.
         let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
@@ -143,10 +140,8 @@ impl Answer {
 }
 
 impl Table {
-    /// Does what a connection asks.
-    ///
-    /// # Errors
-    /// If it reads what is not there, or adds to what is no number: no rank of ours does, and who does is hung up on.
+    /// Does what a connection asks. Fails if it reads what is not there, or adds to what is no number: no rank of ours
+    /// does, and who does is hung up on.
     fn answer(&mut self, request: Request, number: u64) -> io::Result<Answer> {
         Ok(match request {
             Request::Greeting => Answer::Nothing,
