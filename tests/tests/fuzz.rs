@@ -1,6 +1,7 @@
 //! Inputs that fuzzers found something with, and the seeds that they start from: nothing panics, hangs or is unsound.
 
 use pipe_compiler::Request;
+use pipe_ir::instruction::REFERENCE;
 use pipe_ir::json;
 use pipe_runtime::checkpoint;
 use pipe_tests::cases::{self, compile_text, expect, read, report, root};
@@ -26,6 +27,20 @@ fn throw(target: fn(&[u8]), folders: &[&str]) {
         n_files += 1;
     }
     assert!(n_files > 0, "{folders:?} have no files");
+}
+
+/// Dictionaries have the words of the language and of every instruction, so that fuzzers try new ones too.
+#[test]
+fn dictionaries_have_every_word() {
+    let missing = |name: &str, words: &[&str]| -> Vec<String> {
+        let text = read(&root().join("fuzz").join(name));
+        let has = |word: &str| text.split(|c: char| !c.is_alphanumeric() && c != '.').any(|known| known == word);
+        words.iter().filter(|word| !has(word)).map(|word| format!("{name}: {word}")).collect()
+    };
+    let instructions: Vec<_> = REFERENCE.iter().map(|row| row.word).collect();
+    let keywords: Vec<_> = pipe_ide::reference::keywords().collect();
+    let all = [("ir.dict", &instructions), ("json.dict", &instructions), ("pipe.dict", &keywords)];
+    assert_eq!(all.map(|(name, words)| missing(name, words)).concat(), [""; 0]);
 }
 
 #[test]

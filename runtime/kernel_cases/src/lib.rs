@@ -26,6 +26,7 @@ use pipe_distributed::memory::{Memory, Region};
 use pipe_ir::graph::{Binary, DType, Graph, Op, Store, TensorType, Unary};
 use pipe_ir::ids::NodeId;
 use pipe_ir::kernels::{Fusion, KernelPlan, plan_with};
+use pipe_ir::training::Optimizer;
 use pipe_ir::units::Bytes;
 use pipe_runtime::numbers::{decode, encode};
 use pipe_runtime::random::Counter;
@@ -43,6 +44,25 @@ pub fn cases() -> Vec<Case> {
     COLLECTED.set(Some(Vec::new()));
     operations::ALL.iter().chain(patterns::ALL).chain(mixed::ALL).for_each(|test| test());
     COLLECTED.take().unwrap_or_default()
+}
+
+/// Every optimizer with its default settings, and with each one that is 0 by default set, and not.
+#[must_use]
+pub fn optimizers() -> Vec<Optimizer> {
+    let all = Optimizer::NAMES.iter().filter_map(|name| Some((*name, Optimizer::settings(name)?)));
+    all.flat_map(|(name, settings)| {
+        let zeros = settings.iter().filter(|setting| setting.default == 0.0).count();
+        (0..1 << zeros).filter_map(move |set: u32| {
+            let mut nth = 0;
+            let values = settings.iter().map(|setting| {
+                let is_set = setting.default == 0.0 && set >> nth & 1 == 1;
+                nth += u32::from(setting.default == 0.0);
+                if is_set { 0.5 } else { setting.default }
+            });
+            Optimizer::new(name, &values.collect::<Vec<_>>())
+        })
+    })
+    .collect()
 }
 
 /// A graph under test with the contents of its operands.

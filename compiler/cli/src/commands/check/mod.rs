@@ -11,7 +11,7 @@ use crate::input::{Format, TimedArguments, load, parse_seconds};
 use crate::output::findings::{json, outcome, show_diagnostics, show_notes};
 use crate::output::{Failure, colours_out, print, sarif};
 use crate::training::files;
-use clap::value_parser;
+use clap::{Args, FromArgMatches, value_parser};
 use pipe_compiler::mapping::{Options, steps};
 use pipe_compiler::report::cluster::MappingReport;
 use pipe_compiler::{Certificates, Compilation};
@@ -41,10 +41,28 @@ pub(crate) struct Arguments {
     map: Option<f64>,
 }
 
+impl Arguments {
+    /// Refuses options that say how to compile: a program is compiled.
+    fn takes_program(&self) -> Result<(), Failure> {
+        let target = &self.timed.target;
+        let parsed =
+            Self::augment_args(clap::Command::new("check")).try_get_matches_from(["check", "--", &target.target]);
+        let plain = parsed.and_then(|matches| Self::from_arg_matches(&matches));
+        let mut plain = plain.map_err(|error| Failure::Bug(error.to_string()))?;
+        (plain.timed.target.format, plain.timed.target.quiet) = (target.format, target.quiet);
+        if format!("{plain:?}") == format!("{self:?}") {
+            return Ok(());
+        }
+        let message = format!("`{}` is a program: `check` takes only `--format` and `--quiet` with it", target.target);
+        Err(Failure::Usage(message))
+    }
+}
+
 /// Checks a target.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let target = &arguments.timed.target;
     if target.target.ends_with(".ir") {
+        arguments.takes_program()?;
         return program::run(target);
     }
     let wanted = if arguments.certificate { Certificates::Alone } else { Certificates::Instead };

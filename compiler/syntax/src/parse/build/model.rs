@@ -1,6 +1,6 @@
 //! Layers and models.
 
-use super::{Builder, Parts, Rule};
+use super::{Builder, Parts, Rule, unexpected};
 use crate::ast::{Expr, Init, LayerItem, LayerUse, ModelItem, Name, Tie};
 use pest::iterators::Pair;
 use pipe_ir::graph::DType;
@@ -24,7 +24,8 @@ impl Builder<'_> {
                 LayerItem::Weight { name: self.name(&first), shape, init, span }
             }
             Rule::output => LayerItem::Output { value: self.expr(first), span },
-            _ => LayerItem::Loss { value: self.expr(first), span },
+            Rule::loss => LayerItem::Loss { value: self.expr(first), span },
+            other => unexpected(other),
         }
     }
 
@@ -69,7 +70,8 @@ impl Builder<'_> {
                 let count = self.expr(parts.need());
                 ModelItem::Repeat { count, body: parts.map(|item| self.model_item(item)).collect(), span }
             }
-            _ => ModelItem::Let(self.binding(pair)),
+            Rule::binding => ModelItem::Let(self.binding(pair)),
+            other => unexpected(other),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Pipelines.
 
-use super::{Builder, Parts, Rule, unquoted};
+use super::{Builder, Parts, Rule, unexpected, unquoted};
 use crate::ast::{Call, Limit, Name, PipelineItem, Setting, SettingValue, Subject};
 use pest::iterators::Pair;
 use pipe_ir::graph::DType;
@@ -63,7 +63,8 @@ impl Builder<'_> {
                 });
                 PipelineItem::Cost { durations: durations.collect(), span }
             }
-            _ => PipelineItem::Train { settings: parts.map(|setting| self.setting(setting)).collect(), span },
+            Rule::train => PipelineItem::Train { settings: parts.map(|setting| self.setting(setting)).collect(), span },
+            other => unexpected(other),
         }
     }
 
@@ -128,10 +129,11 @@ impl Builder<'_> {
             Rule::set_optimizer => SettingValue::Optimizer(self.call(parts.need())),
             Rule::set_warmup => SettingValue::Warmup(self.expr(parts.need())),
             Rule::set_minimum => SettingValue::Minimum(self.expr(parts.need())),
-            _ => SettingValue::Checkpoint {
+            Rule::set_checkpoint => SettingValue::Checkpoint {
                 path: unquoted(&parts.need()),
                 every: parts.next().map(|every| self.expr(every)),
             },
+            other => unexpected(other),
         };
         Setting { value, span }
     }

@@ -1,6 +1,6 @@
 //! Schedules.
 
-use super::{Builder, Parts, Rule};
+use super::{Builder, Parts, Rule, unexpected};
 use crate::ast::{Block, BlockTask, Order, ScheduleItem, Statement, Weights};
 use pest::iterators::Pair;
 use pipe_ir::task::TaskKind;
@@ -50,7 +50,8 @@ impl Builder<'_> {
                 ScheduleItem::Order(Order { device, body: self.body(parts.need()), span })
             }
             Rule::reorder => ScheduleItem::Reorder { span },
-            _ => ScheduleItem::Let(self.binding(pair)),
+            Rule::binding => ScheduleItem::Let(self.binding(pair)),
+            other => unexpected(other),
         }
     }
 

@@ -8,7 +8,6 @@ use crate::kernels::{Sources, Update};
 use pipe_ir::graph::DType;
 use pipe_ir::instruction::Collective;
 use pipe_ir::kernels::{Attention, Derivatives, Gemm, Kernel, Location, Matrix, Place};
-use pipe_ir::training::Optimizer;
 use pipe_ir::units::Bytes;
 use pipe_runtime::Precision;
 use std::path::{Path, PathBuf};
@@ -123,9 +122,8 @@ fn every_kind(layouts: &[Layout]) -> Sources {
             }
         }
         let update = Update { dtype, part: 0..64, from: 0, is_beside: false };
-        sources.optimizer(&Optimizer::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 }, &update);
-        for momentum in [0.0, 0.9] {
-            sources.optimizer(&Optimizer::Sgd { momentum, weight_decay: 0.1 }, &update);
+        for optimizer in pipe_kernel_cases::optimizers() {
+            sources.optimizer(&optimizer, &update);
         }
         for collective in [Collective::AllReduce, Collective::ReduceScatter] {
             sources.together(collective, dtype, Bytes(4096), 4);

@@ -69,11 +69,7 @@ fn check(module: &Module, launch: &Launch, training: &Training, (dtype, is_besid
 fn updates_have_the_bits_of_the_cpu() {
     let mut sources = Sources::default();
     let mut all = Vec::new();
-    for optimizer in [
-        Optimizer::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 },
-        Optimizer::Sgd { momentum: 0.0, weight_decay: 0.1 },
-        Optimizer::Sgd { momentum: 0.9, weight_decay: 0.1 },
-    ] {
+    for optimizer in pipe_kernel_cases::optimizers() {
         for dtype in [DType::F32, DType::F64] {
             for is_beside in [false, true] {
                 let element = dtype.bytes().to_usize();
