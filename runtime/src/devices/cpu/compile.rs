@@ -40,26 +40,7 @@ pub(crate) enum Compiled {
 pub(crate) struct Launch {
     pub(super) kernel: Kernel,
     pub(super) loops: Option<Loops>,
-    /// Its entry in profiles.
-    pub(super) entry: usize,
 }
-
-/// Kinds of kernels as profiles name them.
-pub(super) const KINDS: [&str; 13] = [
-    "gemm",
-    "elementwise",
-    "copy",
-    "sum",
-    "layer_norm",
-    "layer_norm_grad",
-    "softmax",
-    "softmax_grad",
-    "attention",
-    "attention_grad",
-    "cross_entropy",
-    "embedding",
-    "optimizer",
-];
 
 /// Compiles all executables that a device runs.
 pub(crate) fn compile(program: &Program, device: DeviceId, jit: &mut Jit) -> Result<Executables, RunError> {
@@ -128,10 +109,9 @@ pub fn makes_new_version(exec: &Exec) -> bool {
 
 /// Prepares one kernel.
 pub(super) fn launch(kernel: Kernel, jit: &mut Jit) -> Result<Launch, RunError> {
-    let entry = KINDS.iter().position(|kind| *kind == kernel.kind()).expect("KINDS lists every kind of kernel");
     let loops = match &kernel {
         Kernel::Elementwise(elementwise) => Some(Loops::new(elementwise.clone(), jit.code(&elementwise.expression)?)),
         Kernel::Gemm(_) | Kernel::Copy { .. } | Kernel::Sum(_) | Kernel::Rows(_) | Kernel::Attention(_) => None,
     };
-    Ok(Launch { kernel, loops, entry })
+    Ok(Launch { kernel, loops })
 }

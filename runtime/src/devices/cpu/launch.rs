@@ -1,14 +1,13 @@
 //! Launching: finds the bytes of every operand and calls the kernel.
 
-use super::compile::launch;
-use super::compile::{KINDS, Launch};
+use super::compile::{Launch, launch};
 use super::jit::Jit;
 use super::number::{Number, with_numbers};
 use super::{attention, copy, foreign, norm, optimizer, softmax, sums};
 use crate::devices::cpu::bf16::{INPUTS, Wide};
 use crate::devices::cpu::{bf16, gather};
 use pipe_distributed::memory::Region;
-use pipe_distributed::{Amount, Entry, Fault, Profile, RunError};
+use pipe_distributed::{Amount, Fault, Profile, RunError};
 use pipe_ir::graph::DType;
 use pipe_ir::kernels::{Extent, Kernel, KernelPlan, Location, Place, RowKernel, RowOp, Sum};
 use pipe_ir::training::Training;
@@ -22,7 +21,7 @@ pub(crate) struct Launcher {
     /// The operands of the run, then scratch.
     bases: Bases,
     wide: Wide,
-    profile: Option<[Entry; KINDS.len()]>,
+    profile: Option<Profile>,
 }
 
 /// Where an executable's places are in this run.
@@ -72,7 +71,7 @@ pub fn run_update(dtype: DType, training: &Training, step: u64, operands: [Regio
 
 impl Launcher {
     pub(super) fn new(profile: bool) -> Self {
-        let profile = profile.then_some([Entry::default(); KINDS.len()]);
+        let profile = profile.then(Profile::default);
         Self { arch: Arch::new(), bases: Bases::default(), wide: Wide::default(), profile }
     }
 
@@ -90,7 +89,7 @@ impl Launcher {
             let started = self.profile.is_some().then(Instant::now);
             self.kernel(launch)?;
             if let Some(started) = started {
-                self.record(launch.entry, started, Amount::of(&launch.kernel));
+                self.record(launch.kernel.kind(), started, Amount::of(&launch.kernel));
             }
         }
         Ok(())
@@ -116,19 +115,19 @@ impl Launcher {
         optimizer::update::<T>(self.arch, training, step, p.numbers_mut(), g.numbers(), state.numbers_mut());
         if self.profile.is_some() {
             let amount = Amount::of_update(&training.optimizer, (bytes / size_of::<T>()) as u64, bytes as u64);
-            self.record(KINDS.len() - 1, started, amount);
+            self.record("optimizer", started, amount);
         }
         Ok(())
     }
 
     pub(super) fn profile(&self) -> Profile {
-        let entries = self.profile.iter().flatten();
-        Profile { entries: KINDS.map(Into::into).into_iter().zip(entries.copied()).collect() }
+        self.profile.clone().unwrap_or_default()
     }
 
-    fn record(&mut self, entry: usize, started: Instant, amount: Amount) {
+    fn record(&mut self, kind: &'static str, started: Instant, amount: Amount) {
         if let Some(profile) = &mut self.profile {
-            profile[entry].add(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX), amount);
+            let nanos = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            profile.entries.entry(kind.into()).or_default().add(nanos, amount);
         }
     }
 
