@@ -19,7 +19,8 @@ pub enum Dependence {
 /// How a schedule that is called so depends on the number of microbatches. An `order` always does.
 #[must_use]
 pub fn dependence(schedule: &Schedule, call: Option<&Call>) -> Dependence {
-    if !is_uniform(schedule) || call.is_some_and(call_mentions) {
+    if !is_uniform(schedule) || call.is_some_and(|call| call.arguments.iter().any(|argument| mentions(&argument.value)))
+    {
         return Dependence::Varied;
     }
     // A `let` that names `M` is told apart from its uses only there: such a schedule is varied.
@@ -50,11 +51,6 @@ fn is_uniform(schedule: &Schedule) -> bool {
             ScheduleItem::Order(_) => false,
             ScheduleItem::Weights { branches, .. } => !branches.iter().any(|(condition, _)| mentions(condition)),
         })
-}
-
-/// Whether the arguments of a call name the number of microbatches.
-fn call_mentions(call: &Call) -> bool {
-    call.arguments.iter().any(|argument| mentions(&argument.value))
 }
 
 /// Whether an expression names the number of microbatches.

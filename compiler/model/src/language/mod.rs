@@ -73,15 +73,11 @@ pub(super) fn elaborate_with<'a>(
             name: model.name.text.clone(),
             span: call.span,
             precision: call.precision,
-            data: data_tensors(assembly.data),
+            data: assembly.data.into_iter().map(|(tensor, _)| tensor).collect(),
             layers: assembly.layers,
         });
     }
     Err(in_order(assembly.found))
-}
-
-fn data_tensors(data: Vec<(DataTensor, Span)>) -> Vec<DataTensor> {
-    data.into_iter().map(|(tensor, _)| tensor).collect()
 }
 
 /// Each finding once, in the order of the text.

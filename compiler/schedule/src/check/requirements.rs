@@ -2,7 +2,7 @@
 //!
 //! Numbers limit units. Another schedule is compared in bytes where a model is bound, and in units otherwise.
 
-use super::memory::{Certificate, Peak, certificates, peaks};
+use super::memory::{Certificate, Peak, certificates};
 use crate::dependencies::Dependencies;
 use crate::ratio::Ratio;
 use crate::requirement::{Limit, Requirement};
@@ -54,7 +54,10 @@ pub fn check(
                 match bytes.and_then(|bytes| Some((&bytes.own, bytes.others.get(index)?))) {
                     Some((own, Other::Holds(most))) => bytes_of((schedule, peaks, own), *factor, (other, *most)),
                     Some((_, Other::Incomparable)) => None,
-                    Some((_, Other::None)) | None => peak_of(schedule, peaks, *factor, other),
+                    Some((_, Other::None)) | None => {
+                        let others = super::memory::peaks(other, &Dependencies::of(other));
+                        peak_against(schedule, peaks, *factor, (other, &others))
+                    }
                 }
             }
             (Subject::Bubble, Limit::Number(limit)) => bubble(schedule, timeline, *limit),
@@ -150,10 +153,6 @@ fn peak(schedule: &Schedule, peaks: &[Peak], allowed: u128, limit: String) -> Fa
         let has = format!("{device} of `{}` holds {} of activations", schedule.name, units.words());
         (has, format!("at most {limit}"), SHORTER.to_owned())
     })
-}
-
-fn peak_of(schedule: &Schedule, own: &[Peak], factor: Ratio, other: &Schedule) -> Failure {
-    peak_against(schedule, own, factor, (other, &peaks(other, &Dependencies::of(other))))
 }
 
 /// The same in bytes, with the units beside them.

@@ -17,7 +17,10 @@ const MILLION: i128 = 1_000_000;
 pub(super) fn time(expr: &Expr, values: &Values) -> Result<Ticks, Fault> {
     let value = fraction(expr, values)?;
     let (above, below) = value.parts();
-    let result = if is_literal(expr) { "the number".to_owned() } else { format!("the result is {value}, which") };
+    let result = match expr.kind {
+        ExprKind::Integer(_) | ExprKind::Decimal(_) => "the number".to_owned(),
+        _ => format!("the result is {value}, which"),
+    };
     let fail = |reason: &str, help: Option<String>| {
         let error = Diagnostic::error(Code::OutOfRange, expr.span, "this number", format!("{result} {reason}"));
         Err(explained(Diagnostic { help, ..error }, expr, values))
@@ -46,10 +49,6 @@ pub(super) fn ratio(expr: &Expr, values: &Values) -> Result<Ratio, Fault> {
         let reason = if above < 0 { "is below 0" } else { "is too large, or has too many digits" };
         explained(*outside(expr.span, format!("{value} {reason}")), expr, values)
     })
-}
-
-const fn is_literal(expr: &Expr) -> bool {
-    matches!(expr.kind, ExprKind::Integer(_) | ExprKind::Decimal(_))
 }
 
 /// A whole number from `low` on.
