@@ -22,7 +22,6 @@ const TESSEL: [(&str, &str); 5] = [
 ///
 /// # Panics
 /// If there is none of that name, or its source is refused.
-#[must_use]
 pub fn tessel(name: &str, memory: i64) -> Job {
     let (_, text) = TESSEL.iter().find(|(known, _)| *known == name).expect("a placement of the paper");
     let root = Source { name: name.to_owned(), text: (*text).to_owned() };
@@ -36,7 +35,6 @@ pub fn tessel(name: &str, memory: i64) -> Job {
 }
 
 /// Stages with split backwards, each with its device and the durations of its `F`, `B` and `W`.
-#[must_use]
 pub fn stages(stages: &[(usize, [Time; 3])], microbatches: usize, memory: i64) -> Job {
     let mut all = IndexVec::default();
     let mut add = |kind, device, duration, takes, needs: &[SeriesId]| {
@@ -63,7 +61,6 @@ pub fn stages(stages: &[(usize, [Time; 3])], microbatches: usize, memory: i64) -
 
 /// No schedule is shorter than this: a device works on all its tasks after the first of them can start, and something
 /// follows after the last.
-#[must_use]
 pub fn bound(job: &Job) -> Time {
     let (heads, tails) = (job.heads(), job.tails());
     let of_device = |all: &Vec<SeriesId>| {

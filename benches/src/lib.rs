@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 ///
 /// # Panics
 /// If it is rejected.
-#[must_use]
 pub fn program(name: &str, text: &str, settings: &[(&str, i64)]) -> Verified {
     let mut request = Request::default();
     request.choice.settings = settings.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
@@ -24,7 +23,6 @@ pub fn program(name: &str, text: &str, settings: &[(&str, i64)]) -> Verified {
 }
 
 /// The middle one of some figures.
-#[must_use]
 pub fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures.get(figures.len() / 2).copied().unwrap_or(f64::NAN)

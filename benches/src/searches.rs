@@ -124,7 +124,6 @@ impl Figure {
 
 impl Case {
     /// Whether a figure is as good as the target, in as many digits as were published.
-    #[must_use]
     pub fn is_reached(&self, found: f64) -> bool {
         let rounding = if matches!(self.figure, Figure::Bubble { .. }) { 0.000_05 } else { 0.0 };
         found <= self.target + rounding
@@ -208,7 +207,6 @@ impl Question {
 ///
 /// # Panics
 /// If the published figures cannot be read.
-#[must_use]
 pub fn cases(with_unequal: bool) -> Vec<Case> {
     let makespan = Figure::Length(Objective::Makespan);
     let case = |part, name, question, published, target| Case {
@@ -256,7 +254,6 @@ pub fn cases(with_unequal: bool) -> Vec<Case> {
 }
 
 /// Vs at unit cost on so many devices, for every memory from V-Min's to V-ZB's.
-#[must_use]
 pub fn survey(p: usize) -> Vec<Case> {
     let case = |k: usize| Case {
         part: "survey",

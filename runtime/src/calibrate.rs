@@ -14,7 +14,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Every matrix product of a program once, on operands of its own.
-#[must_use]
 pub fn gemms(program: &Program) -> Vec<Gemm> {
     let graphs = program.execs.iter().filter_map(|exec| match &exec.body {
         Body::Graph(graph) => Some(graph),
@@ -37,7 +36,6 @@ pub fn gemms(program: &Program) -> Vec<Gemm> {
 }
 
 /// Elements from the first to the last one of both factors and the result.
-#[must_use]
 pub fn lengths(gemm: &Gemm) -> [u64; 3] {
     let Gemm { m, n, k, .. } = *gemm;
     [(&gemm.a, m, k), (&gemm.b, k, n), (&gemm.c, m, n)].map(|(matrix, rows, columns)| {
@@ -155,7 +153,6 @@ fn rounds(channels: &Channels, (own, other): (usize, usize), region: Region, tim
 }
 
 /// So many devices, two of which send to each other.
-#[must_use]
 pub fn there_and_back(n_devices: usize, ends: [usize; 2]) -> Program {
     let (buffer, class) = (BufferId(0), Class::Activation);
     let mut devices = vec![DeviceProgram::default(); n_devices];
@@ -174,7 +171,6 @@ fn memory(bytes: Bytes) -> Result<Memory, RunError> {
 }
 
 /// The middle one, or the higher one of two; nothing of none.
-#[must_use]
 pub fn median<T: Ord + Copy + Default>(mut times: Vec<T>) -> T {
     times.sort_unstable();
     times.get(times.len() / 2).copied().unwrap_or_default()

@@ -30,13 +30,11 @@ pub enum Backend {
 
 impl Backend {
     /// Whether it computes, so that losses mean something.
-    #[must_use]
     pub const fn computes(self) -> bool {
         !matches!(self, Self::Null)
     }
 
     /// Whether it is GPUs.
-    #[must_use]
     pub const fn is_gpu(self) -> bool {
         matches!(self, Self::Gpu(_))
     }
@@ -90,7 +88,6 @@ pub enum Pace {
 
 impl Options {
     /// A plain run.
-    #[must_use]
     pub const fn new(backend: Backend, seed: u64) -> Self {
         let (products, cublas, one_by_one) = (Precision::Fp32, true, false);
         Self { backend, seed, stress: None, trace: false, profile: false, capture: true, products, cublas, one_by_one }
@@ -185,13 +182,11 @@ impl Run {
     }
 
     /// Whether it is that of the first rank, or of the only process.
-    #[must_use]
     pub fn is_first(&self) -> bool {
         self.mailbox().is_none_or(|mailbox| mailbox.rank == Rank::FIRST)
     }
 
     /// The program that runs.
-    #[must_use]
     pub fn program(&self) -> &Program {
         self.program.program()
     }
@@ -207,13 +202,11 @@ impl Run {
     }
 
     /// What should be said of the machine, each thing once.
-    #[must_use]
     pub fn notes(&mut self) -> Vec<String> {
         self.engine.notes()
     }
 
     /// Where the time of all kernels went so far; empty unless it was asked for.
-    #[must_use]
     pub fn profile(&mut self) -> Profile {
         self.engine.profile()
     }
@@ -234,13 +227,11 @@ impl Run {
     /// The numbers of a tensor of a persistent value (parameters, gradients, optimizer state),
     /// between steps; `tensor` counts [`pipe_ir::value::Value::tensors`]. `None` on the null
     /// backend or where no device holds the value.
-    #[must_use]
     pub fn read(&self, value: ValueId, tensor: usize) -> Option<Vec<f64>> {
         self.read_version(value, tensor, 0)
     }
 
     /// The same of an older version of weights, made so many updates before the newest.
-    #[must_use]
     pub fn read_version(&self, value: ValueId, tensor: usize, age: u32) -> Option<Vec<f64>> {
         let slot = self.program().value(value).tensors.get(tensor)?;
         let bytes = self.read_bytes(value, tensor, age).ok()??;
@@ -258,13 +249,11 @@ impl Run {
 
     /// The same as it lies in memory, of every device that holds the value, in their order.
     /// Replicas of weights, state and reduced gradients are equal, bit for bit.
-    #[must_use]
     pub fn read_all(&self, value: ValueId, tensor: usize) -> Vec<Vec<u8>> {
         self.places(value, tensor, Some(0)).filter_map(|place| self.engine.read(place).ok()?).collect()
     }
 
     /// How many versions of a persistent value there are between steps.
-    #[must_use]
     pub fn versions(&self, value: ValueId) -> u32 {
         self.homes.get(&value).into_iter().flatten().map(|home| home.age + 1).max().unwrap_or(0)
     }

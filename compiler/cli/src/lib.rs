@@ -68,7 +68,6 @@ impl From<Outcome> for ExitCode {
 }
 
 /// Runs the command that the process was started with.
-#[must_use]
 pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(report_panic));
     let arguments = match Arguments::try_parse() {

@@ -65,7 +65,6 @@ pub struct Analysis {
 
 /// Times a schedule, reordered where it asks for it, and measures what follows. The request's costs
 /// come before those of its profile, those before the pipeline's, and those before the model's.
-#[must_use]
 pub fn analyze(files: &Files, elaborated: Elaborated, order: Order, stages: &StageSet, request: &Request) -> Analysis {
     let Elaborated { schedule, pipeline, .. } = elaborated;
     let called = elaborate::schedule_of(files, &request.choice);
@@ -196,7 +195,6 @@ impl Analysis {
 
     /// The program of the schedule. Activations leave where no task waits for them, so what the
     /// copies of state make of the timeline comes first.
-    #[must_use]
     pub fn program(&self, stages: &StageSet, options: &Options) -> Program {
         let Self { schedule, timeline, order, costs, .. } = self;
         if !options.offload.activations || !options.offload.state() {
@@ -209,20 +207,17 @@ impl Analysis {
     }
 
     /// Whether the stages are those of a model, so that bytes mean something.
-    #[must_use]
     pub fn has_model(&self) -> bool {
         self.pipeline.as_ref().is_some_and(Pipeline::has_model)
     }
 
     /// When the same tasks in the same order run under other costs, and when each device has also
     /// done its updates; reductions at the end of the step are left out.
-    #[must_use]
     pub fn under(&self, costs: &StageCosts) -> (Timeline, Vec<Ticks>) {
         simulate_with_updates(&self.schedule, &self.order, &of_stages(costs, self.schedule.n_stages()))
     }
 
     /// What lowering needs to know beside the schedule.
-    #[must_use]
     pub fn lowering(&self) -> Options {
         let pipeline = self.pipeline.as_ref();
         Options {
@@ -242,7 +237,6 @@ impl Analysis {
     }
 
     /// Whether no step of a block is stuck for sums that travel between replicas, however long it is.
-    #[must_use]
     pub fn sums_follow_slots(&self) -> bool {
         let sums = self.order.dependencies.sums();
         let follow = |block| follow_slots(block, &self.schedule.placement, |stage| sums.travels(stage));
@@ -251,7 +245,6 @@ impl Analysis {
 
     /// Whether the verdict does not depend on the number of microbatches: the checks of a building
     /// block hold for all of them, and so does its exact count of activations.
-    #[must_use]
     pub fn is_valid_for_all_microbatches(&self, memory: Option<&MemoryLimit>) -> bool {
         let allowed = memory.map(|limit| limit.activations(&self.schedule));
         let fits = |certificates: &Vec<Certificate>| {

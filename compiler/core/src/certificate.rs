@@ -65,7 +65,6 @@ pub struct VersionsCertified {
 
 /// Proves a block for the numbers of microbatches that [`crate::block_family::numbers`] found. None
 /// where the schedule is no block, or where its devices take too long to repeat.
-#[must_use]
 pub fn certify(files: &Files, request: &Request, numbers: Option<Numbers>) -> Option<Proof> {
     let (numbers, n_microbatches) = (numbers?, elaborate::microbatches_of(files, &request.choice)?);
     // What is wrong with the text is said about the step that was asked for.
@@ -79,7 +78,6 @@ pub fn certify(files: &Files, request: &Request, numbers: Option<Numbers>) -> Op
 pub type Proof = Result<(Elaborated, Certified), Diagnostics>;
 
 /// Whether a step need not be written out: it is only too large, and all that is required of it can be judged without.
-#[must_use]
 pub fn is_enough(found: &[Diagnostic], proof: &Proof, request: &Request) -> bool {
     let is_judged = |(elaborated, certified): &(Elaborated, Certified)| {
         let analysis = elaborated.pipeline.as_ref().map(|pipeline| requirements(pipeline, certified));

@@ -50,7 +50,6 @@ pub struct Compilation {
 
 impl Compilation {
     /// Of a target of which nothing is known but what speaks against it.
-    #[must_use]
     pub fn rejected(target: &str, diagnostics: Diagnostics, sources: &Sources) -> Self {
         let mut report = Report::new(target);
         report.conclude(&diagnostics, sources);
@@ -73,14 +72,12 @@ impl Compilation {
     }
 
     /// The program, also one that does not fit.
-    #[must_use]
     pub fn lowered(&self) -> Option<&Program> {
         self.program.as_ref().map(Verified::program).or(self.misfit.as_ref())
     }
 }
 
 /// The whole compiler: what its steps give, the report of that, and the verdict of the verifier.
-#[must_use]
 pub fn compile(sources: &mut Sources, root: Source, loader: &files::Loader<'_>, request: &Request) -> Compilation {
     let (target, mut results) = (root.name.clone(), Results::default());
     let found = steps(sources, root, loader, request, &mut results);

@@ -14,7 +14,6 @@ use pipe_schedule::timing::durations::Costs;
 /// The costs that were given, or else those of the cluster, or else those of the model's
 /// floating-point operations, or else the usual ones. A cluster's links come before those of a
 /// profile, and the profile's tasks before those of the cluster.
-#[must_use]
 pub fn costs(request: &Request, pipeline: Option<&Pipeline>, stages: &StageSet, schedule: &Schedule) -> Costs {
     match given(request, pipeline, stages, schedule) {
         None if pipeline.is_some_and(Pipeline::has_model) => of_operations(stages),

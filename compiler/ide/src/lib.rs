@@ -41,7 +41,6 @@ pub enum NameKind {
 
 impl NameKind {
     /// In words.
-    #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
             Self::FileParameter | Self::Parameter => "parameter",
@@ -86,7 +85,6 @@ pub struct Names {
 
 impl Names {
     /// Of all files of a compilation.
-    #[must_use]
     pub fn of(files: &Files) -> Self {
         let mut walker = Walker::default();
         for file in files.all() {
@@ -105,7 +103,6 @@ impl Names {
     }
 
     /// What is meant at a byte, or right behind a name, and the place of its name there.
-    #[must_use]
     pub fn at(&self, file: FileId, byte: u32) -> Option<(Span, usize)> {
         let behind = self.uses.partition_point(|(span, _)| (span.file, span.start) <= (file, byte));
         let (span, definition) = *self.uses.get(behind.checked_sub(1)?)?;
@@ -123,7 +120,6 @@ impl Names {
     }
 
     /// The declaration of this kind and name.
-    #[must_use]
     pub fn find(&self, kind: NameKind, name: &str) -> Option<usize> {
         self.definitions.iter().position(|found| found.owner.is_none() && found.kind == kind && found.name == name)
     }

@@ -57,7 +57,6 @@ pub fn keywords() -> impl Iterator<Item = &'static str> {
 }
 
 /// What the grammar says of the rules with a keyword, those that it begins before others; none where it is no keyword.
-#[must_use]
 pub fn keyword(word: &str) -> Option<String> {
     keywords().find(|keyword| *keyword == word)?;
     let mark = format!("kw_{word}");

@@ -41,7 +41,6 @@ const MOST_ITEMS: usize = 1 << 18;
 type Queues = [Vec<Vec<Need>>];
 
 /// How many items of each queue to look at, the foremost ones, if there are so many queues.
-#[must_use]
 pub fn window(n_queues: usize) -> usize {
     (MOST_ITEMS / n_queues.max(1)).max(1)
 }
@@ -49,7 +48,6 @@ pub fn window(n_queues: usize) -> usize {
 /// The shortest cycle of every knot at which a queue stands, from one of its foremost items on; no
 /// queue is twice in one. Where queues wait for themselves, each of them is a cycle. A need for
 /// more items than a queue has is one for all of them.
-#[must_use]
 pub fn cycles(queues: &Queues) -> Vec<Vec<Link>> {
     let mut starts = vec![0];
     for queue in queues {

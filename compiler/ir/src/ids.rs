@@ -25,14 +25,12 @@ macro_rules! ids {
             pub const PREFIX: &'static str = $prefix;
 
             /// The id at this position of a table. Tables hold fewer than 2^32 entries: the task limit sees to it.
-            #[must_use]
             #[inline]
             pub fn from_index(index: usize) -> Self {
                 Self(u32::try_from(index).expect("tables are far smaller than 2^32 entries"))
             }
 
             /// The position in the table that this id counts.
-            #[must_use]
             #[inline]
             pub const fn index(self) -> usize {
                 self.0 as usize

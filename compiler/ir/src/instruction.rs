@@ -49,7 +49,6 @@ crate::words! {
 
 impl Direction {
     /// Where a copy reads, and where it writes.
-    #[must_use]
     pub const fn spaces(self) -> (Space, Space) {
         match self {
             Self::HostToDevice => (Space::Host, Space::Device),
@@ -110,7 +109,6 @@ pub enum LifespanEvent {
 
 impl LifespanEvent {
     /// Whose lifespan it is.
-    #[must_use]
     pub const fn buffer(self) -> BufferId {
         match self {
             Self::Begins(buffer) | Self::Ends(buffer) => buffer,
@@ -198,7 +196,6 @@ macro_rules! instructions {
 
         impl Instruction {
             /// The word that its text starts with.
-            #[must_use]
             pub const fn word(&self) -> &'static str {
                 match self { $(Self::$name { .. } => $word,)* }
             }
@@ -288,7 +285,6 @@ const _: () = assert!(size_of::<Instruction>() <= 24, "programs have millions of
 
 impl Instruction {
     /// Its text in the textual IR. Ids without a row in the program's tables are written as numbers.
-    #[must_use]
     pub fn text(&self, program: &Program, device: &DeviceProgram) -> String {
         let mut out = String::new();
         self.write(&Names { program, operands: &device.operands }, &mut out);
@@ -296,7 +292,6 @@ impl Instruction {
     }
 
     /// What it starts, and the token that is waited for.
-    #[must_use]
     pub const fn starts(&self) -> Option<(TokenId, Start)> {
         match *self {
             Self::SendStart { to, class, token, .. } => Some((token, Start::Send(to, class))),
@@ -316,13 +311,11 @@ impl Instruction {
     }
 
     /// Whether it joins a collective of a group.
-    #[must_use]
     pub fn joins(&self, group: GroupId) -> bool {
         self.starts().is_some_and(|(_, start)| start == Start::Join(group))
     }
 
     /// The lifespan that begins or ends, if one does.
-    #[must_use]
     pub fn lifespan(&self) -> Option<LifespanEvent> {
         let mut found = None;
         let mut own = *self;
@@ -357,7 +350,6 @@ impl Instruction {
 }
 
 /// The table of the reference page, in Markdown.
-#[must_use]
 pub fn reference() -> String {
     let mut out = String::from("| instruction | what it does |\n|---|---|\n");
     for row in REFERENCE {

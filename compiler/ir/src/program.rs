@@ -36,13 +36,11 @@ pub struct Operand {
 
 impl Operand {
     /// An operand of the run's own microbatch, or a persistent one.
-    #[must_use]
     pub const fn new(value: ValueId, access: Access) -> Self {
         Self { value, access, ahead: 0 }
     }
 
     /// The microbatch whose value it is, for a run on this one.
-    #[must_use]
     pub const fn microbatch(&self, run: MicrobatchId) -> MicrobatchId {
         MicrobatchId(run.0.wrapping_add_signed(self.ahead))
     }
@@ -101,7 +99,6 @@ pub struct Exec {
 
 impl Exec {
     /// `F.s0`, or `F.s0.q1` with slices, or `U.s0.c1` with chunks, as it is written after `@`.
-    #[must_use]
     pub fn name(&self) -> String {
         let slice = self.slice.map(|slice| format!(".q{slice}")).unwrap_or_default();
         let chunk = self.chunk.map(|chunk| format!(".c{}", chunk.number)).unwrap_or_default();
@@ -125,7 +122,6 @@ impl Space {
     pub const ALL: [Self; 2] = [Self::Device, Self::Host];
 
     /// Position in tables with an entry for each.
-    #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
@@ -191,7 +187,6 @@ pub struct DeviceProgram {
 
 impl DeviceProgram {
     /// What it uses of a memory space.
-    #[must_use]
     pub const fn extent(&self, space: Space) -> Extent {
         match space {
             Space::Device => Extent { limit: self.limit, arena: self.arena, peak: self.peak },
@@ -200,7 +195,6 @@ impl DeviceProgram {
     }
 
     /// The buffers of one `run`.
-    #[must_use]
     pub fn operands(&self, range: OperandRange) -> &[BufferId] {
         let start = range.start as usize;
         &self.operands[start..start + range.len as usize]
@@ -243,25 +237,21 @@ const fn one() -> u32 {
 
 impl Program {
     /// The value with this id.
-    #[must_use]
     pub fn value(&self, id: ValueId) -> &Value {
         &self.values[id.index()]
     }
 
     /// The executable with this id.
-    #[must_use]
     pub fn exec(&self, id: ExecId) -> &Exec {
         &self.execs[id.index()]
     }
 
     /// Microbatches of one optimizer step.
-    #[must_use]
     pub fn microbatches_of_step(&self) -> u32 {
         (self.n_microbatches / self.n_steps.max(1)).max(1)
     }
 
     /// The optimizer step that a microbatch belongs to, counted from the first one of the step lists.
-    #[must_use]
     pub fn step_of(&self, microbatch: MicrobatchId) -> u32 {
         microbatch.0 / self.microbatches_of_step()
     }
@@ -269,7 +259,6 @@ impl Program {
     /// The version of a stage's weights that its tasks on a microbatch read. Version 0 is the one
     /// that the step lists begin with, and every update makes the next one; versions below 0 are
     /// older ones.
-    #[must_use]
     pub fn version_read(&self, stage: StageId, microbatch: MicrobatchId) -> i64 {
         let lags = self.lags.get(stage.index()).map_or([].as_slice(), Vec::as_slice);
         let lag = lags.get((microbatch.0 % self.microbatches_of_step()) as usize).copied().unwrap_or(0);
@@ -278,20 +267,17 @@ impl Program {
 
     /// Whether an update is the last one of its weights in a step on its device: the only one, that
     /// of a share, or that of the last chunk.
-    #[must_use]
     pub fn ends_update(&self, exec: &Exec) -> bool {
         let weights = exec.operands.first().and_then(|operand| self.values.get(operand.value.index()));
         exec.chunk.is_none_or(|chunk| chunk.group.is_some() || weights.is_none_or(|weights| chunk.to >= weights.bytes))
     }
 
     /// The members of a group.
-    #[must_use]
     pub fn group(&self, id: GroupId) -> &[DeviceId] {
         &self.groups[id.index()]
     }
 
     /// Number of collectives of one step: each is started once by every member of its group.
-    #[must_use]
     pub fn n_collectives(&self) -> usize {
         let starts = |device: &DeviceProgram, group: usize| {
             let own = |one: &&Instruction| one.joins(GroupId::from_index(group));
@@ -303,13 +289,11 @@ impl Program {
     }
 
     /// Type of what is emitted: the one of every loss.
-    #[must_use]
     pub fn loss_type(&self) -> DType {
         self.values.iter().find(|value| value.kind == ValueKind::Loss).map_or(DType::F32, Value::dtype)
     }
 
     /// Number of instructions of one step, over all devices.
-    #[must_use]
     pub fn n_instructions(&self) -> usize {
         self.devices.iter().map(|device| device.step.len()).sum()
     }

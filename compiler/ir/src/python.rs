@@ -7,7 +7,6 @@ const RENAMED: [(&str, &str); 4] =
     [("class", "kind"), ("from", "source"), ("with", "contents"), ("operands", "buffers")];
 
 /// The module.
-#[must_use]
 pub fn instructions() -> String {
     let mut text = String::from(
         "\"\"\"The instructions of a device, one class for each; generated from the table in `compiler/ir/src/instruction.rs`.\"\"\"\n\n\

@@ -10,7 +10,6 @@ use crate::value::{Part, TensorSlot};
 use std::ops::Range;
 
 /// The bytes of the member at a position of a group with so many members.
-#[must_use]
 pub fn share(whole: Bytes, members: usize, position: usize) -> Range<Bytes> {
     let (members, position) = (members.max(1) as u64, position as u64);
     let part = whole.0.div_ceil(members).div_ceil(ALIGNMENT.0).saturating_mul(ALIGNMENT.0);
@@ -19,7 +18,6 @@ pub fn share(whole: Bytes, members: usize, position: usize) -> Range<Bytes> {
 }
 
 /// What some bytes of a value hold of its tensors, which are whole ones.
-#[must_use]
 pub fn cut(tensors: &[TensorSlot], bytes: &Range<Bytes>) -> Vec<TensorSlot> {
     tensors.iter().filter_map(|slot| piece(slot, bytes)).collect()
 }

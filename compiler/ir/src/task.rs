@@ -27,7 +27,6 @@ crate::words! {
 
 impl TaskKind {
     /// Position in tables with one entry per kind.
-    #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }

@@ -17,7 +17,6 @@ pub enum Range {
 
 impl Range {
     /// Whether a value lies in it.
-    #[must_use]
     pub fn contains(self, value: f64) -> bool {
         match self {
             Self::Positive => value > 0.0,
@@ -57,7 +56,6 @@ macro_rules! optimizers {
             pub const NAMES: &[&'static str] = &[$($name),*];
 
             /// Its name.
-            #[must_use]
             pub const fn name(&self) -> &'static str {
                 match self {
                     $(Self::$variant { .. } => $name),*
@@ -65,7 +63,6 @@ macro_rules! optimizers {
             }
 
             /// The settings of the optimizer of a name, in the order of the IR.
-            #[must_use]
             pub fn settings(name: &str) -> Option<&'static [OptimizerSetting]> {
                 match name {
                     $($name => Some(&[$(OptimizerSetting {
@@ -79,7 +76,6 @@ macro_rules! optimizers {
             }
 
             /// The values of its settings, in the order of the IR.
-            #[must_use]
             pub fn values(&self) -> Vec<f64> {
                 match *self {
                     $(Self::$variant { $($field),* } => vec![$($field),*]),*
@@ -87,7 +83,6 @@ macro_rules! optimizers {
             }
 
             /// The optimizer of a name with these values, in the order of the IR. `None` where their number is another.
-            #[must_use]
             pub fn new(name: &str, values: &[f64]) -> Option<Self> {
                 match (name, values) {
                     $(($name, [$($field),*]) => Some(Self::$variant { $($field: *$field),* }),)*
@@ -121,7 +116,6 @@ optimizers! {
 
 impl Optimizer {
     /// How many numbers of state a parameter takes.
-    #[must_use]
     pub fn state_per_parameter(&self) -> u64 {
         match self {
             Self::Sgd { momentum, .. } => u64::from(*momentum != 0.0),
@@ -130,7 +124,6 @@ impl Optimizer {
     }
 
     /// What a number of its state means: states of one name can be exchanged.
-    #[must_use]
     pub const fn state(&self) -> &'static str {
         match self {
             Self::Sgd { momentum: 0.0, .. } => "sgd",
@@ -141,7 +134,6 @@ impl Optimizer {
 
     /// Bytes that an update of so many bytes of parameters reads and writes: these and their state
     /// both, and the gradients once.
-    #[must_use]
     pub fn traffic(&self, parameters: Bytes) -> Bytes {
         Bytes(parameters.0 * (3 + 2 * self.state_per_parameter()))
     }

@@ -28,7 +28,6 @@ impl Bytes {
     }
 
     /// The number of bytes as an index into memory of this process.
-    #[must_use]
     pub const fn to_usize(self) -> usize {
         self.0 as usize
     }

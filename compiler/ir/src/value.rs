@@ -41,7 +41,6 @@ crate::words! {
 
 impl ValueKind {
     /// Whether one buffer holds it from the set-up to the end of the run, over all microbatches.
-    #[must_use]
     pub const fn is_persistent(self) -> bool {
         matches!(self, Self::Parameters | Self::ParameterGradients | Self::OptimizerState | Self::Scratch)
     }
@@ -88,13 +87,11 @@ pub struct Part {
 
 impl TensorSlot {
     /// The type of the tensor that it holds, or holds a part of.
-    #[must_use]
     pub fn whole(&self) -> &TensorType {
         self.part.as_ref().map_or(&self.ty, |part| &part.whole)
     }
 
     /// Where its first byte is in that tensor.
-    #[must_use]
     pub fn from(&self) -> Bytes {
         self.part.as_ref().map_or(Bytes::ZERO, |part| Bytes(part.from * self.ty.dtype.bytes().0))
     }
@@ -132,13 +129,11 @@ pub struct Value {
 
 impl Value {
     /// A value of which nothing is said to be inside.
-    #[must_use]
     pub const fn plain(name: String, kind: ValueKind, stage: StageId, bytes: Bytes) -> Self {
         Self { name, kind, stage, bytes, tensors: Vec::new(), share: None }
     }
 
     /// Type of its first tensor; `f32` where nothing is said to be inside.
-    #[must_use]
     pub fn dtype(&self) -> DType {
         self.tensors.first().map_or(DType::F32, |slot| slot.ty.dtype)
     }

@@ -18,13 +18,11 @@ macro_rules! words {
             pub const ALL: [Self; [$($word),*].len()] = [$(Self::$variant),*];
 
             /// Its word.
-            #[must_use]
             pub const fn $word_of(self) -> &'static str {
                 match self { $(Self::$variant => $word,)* }
             }
 
             /// The one that a word stands for.
-            #[must_use]
             pub fn $from_word(word: &str) -> Option<Self> {
                 Self::ALL.into_iter().find(|one| one.$word_of() == word)
             }

@@ -111,7 +111,6 @@ pub struct Options {
 
 /// Says why a schedule has no program: an instruction runs on one device, so a stage that lives on
 /// several at once would have to be divided among them.
-#[must_use]
 pub fn undivided(schedule: &Schedule) -> Option<Diagnostic> {
     let stage = schedule.placement.spread_stage()?;
     let devices = names(schedule.placement.devices(stage, MicrobatchId(0)));
@@ -122,7 +121,6 @@ pub fn undivided(schedule: &Schedule) -> Option<Diagnostic> {
 }
 
 /// Writes the program of a schedule that was found to run to its end, with the times of its tasks.
-#[must_use]
 pub fn lower(schedule: &Schedule, timeline: &Timeline, set: &StageSet, options: &Options) -> Program {
     let (apart, transfers) = write(schedule, timeline, set, options);
     let Some(firsts) = halves::found((schedule, timeline, set), options, (&apart, &transfers)) else { return apart };

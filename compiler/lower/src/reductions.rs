@@ -16,7 +16,6 @@ use pipe_schedule::timing::timeline::Timeline;
 use pipe_schedule::units::Ticks;
 
 /// All reductions of a step, in their order; each ends when what its members add has come to all others.
-#[must_use]
 pub fn reductions(schedule: &Schedule, set: &StageSet, timeline: &Timeline, latency: &Latency) -> Vec<Reduction> {
     let mut all: Vec<Reduction> = Vec::new();
     if schedule.window.is_some() {

@@ -11,7 +11,6 @@ use pipe_schedule::units::Ticks;
 
 /// How long the tasks of a model take, relative to each other; every slice of a stage takes their
 /// mean. Transfers take no time. A stage set without a half of the backward pass gives it 0.
-#[must_use]
 pub fn costs(set: &StageSet) -> Costs {
     let n_stages = set.stages.len().min(set.graph.n_stages().max(1));
     let tasks = (0..n_stages).map(|stage| {
@@ -28,7 +27,6 @@ pub fn costs(set: &StageSet) -> Costs {
 }
 
 /// The operations of a task of a stage, the mean over its slices; none where the set has no such task.
-#[must_use]
 pub fn operations(set: &StageSet, kind: TaskKind, stage: StageId) -> Option<u64> {
     let n_stages = set.graph.n_stages().max(1);
     let n_slices = (set.stages.len() / n_stages).max(1) as u64;

@@ -115,7 +115,6 @@ fn shared(window: &Window, set: &StageSet) -> Option<Diagnostic> {
 
 /// Which of so many stages of a model read which. None where something is wrong with the model, or
 /// it has too few layers.
-#[must_use]
 pub fn graph_of(files: &Files, call: &ModelCall, parameters: &Values, n_stages: usize) -> Option<StageGraph> {
     let model = elaborate(files, call, parameters).ok()?;
     let layers = cut(&model, n_stages, call.span).ok()?;
@@ -204,13 +203,11 @@ pub struct Weight {
 
 impl Layer {
     /// Type of what flows out of it.
-    #[must_use]
     pub fn ty(&self) -> &TensorType {
         self.tape.ty(self.output)
     }
 
     /// Floating-point operations of its forward pass.
-    #[must_use]
     pub fn flops(&self) -> u64 {
         let nodes = graph::extract::reached(&self.tape, &BTreeMap::new(), [self.output]);
         nodes

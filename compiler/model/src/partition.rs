@@ -4,7 +4,6 @@ use std::ops::Range;
 
 /// Cuts a list into `n_stages` ranges, none empty. Their largest cost is the least possible; of all such cuts the one
 /// with the least sum of squares is taken. `None` where there are fewer layers than stages, or no stage.
-#[must_use]
 pub fn partition(costs: &[u64], n_stages: usize) -> Option<Vec<Range<usize>>> {
     if n_stages == 0 || costs.len() < n_stages {
         return None;

@@ -56,26 +56,22 @@ pub struct TrainingFiles {
 
 impl Pipeline {
     /// Whether the stages are those of a model, so that bytes and operations mean something.
-    #[must_use]
     pub const fn has_model(&self) -> bool {
         self.model.is_some() || self.transformer.is_some()
     }
 
     /// What a device needs: its arena; its peak where the program never runs, so that nobody allocates an arena for it.
-    #[must_use]
     pub const fn needed(&self, code: &DeviceProgram) -> Bytes {
         if self.transformer.is_some() { code.peak } else { code.arena }
     }
 
     /// Whether something is limited that is judged for the number of microbatches at hand: bytes,
     /// or what the pipeline requires.
-    #[must_use]
     pub fn is_of_one_number(&self) -> bool {
         self.byte_limit().is_some() || !self.requirements.is_empty()
     }
 
     /// The bytes that each device may hold, and where that was written.
-    #[must_use]
     pub fn byte_limit(&self) -> Option<(Bytes, Span)> {
         let required = self.requirements.iter().filter_map(|one| Some((one.memory()?, one.span)));
         required.chain(self.memory).min_by_key(|(bytes, _)| *bytes)

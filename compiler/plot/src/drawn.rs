@@ -14,7 +14,6 @@ use pipe_schedule::units::Ticks;
 
 impl Picture {
     /// The picture of a compilation, if its schedule runs to its end.
-    #[must_use]
     pub fn new(compilation: &Compilation) -> Option<Self> {
         let (analysis, report) = (compilation.analysis.as_ref()?, &compilation.report);
         let unit = report.profile.as_ref().map(|own| own.time_unit);
@@ -24,7 +23,6 @@ impl Picture {
     }
 
     /// Pictures of other timelines of the same order on one time axis, whose unit is named.
-    #[must_use]
     pub fn versions(compilation: &Compilation, versions: &[(&Analysis, Moments)], unit: &'static str) -> Vec<Self> {
         let all: Vec<&Analysis> = versions.iter().map(|(analysis, _)| *analysis).collect();
         let scale = TickScale::of(&all);

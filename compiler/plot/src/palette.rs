@@ -15,7 +15,6 @@ pub struct Kind {
 }
 
 /// Every kind, by [`TaskKind::index`].
-#[must_use]
 pub fn kinds() -> Vec<Kind> {
     let kind = |kind: TaskKind| {
         let [red, green, blue] = colour(kind);
@@ -25,7 +24,6 @@ pub fn kinds() -> Vec<Kind> {
 }
 
 /// Red, green and blue of a kind on the first stage of its device; later stages are lighter.
-#[must_use]
 pub const fn colour(kind: TaskKind) -> [u8; 3] {
     match kind {
         TaskKind::Forward => [59, 111, 182],
@@ -37,7 +35,6 @@ pub const fn colour(kind: TaskKind) -> [u8; 3] {
 }
 
 /// What a kind does.
-#[must_use]
 pub const fn words(kind: TaskKind) -> &'static str {
     match kind {
         TaskKind::Forward => "forward",

@@ -48,7 +48,6 @@ pub struct Track {
 
 impl Track {
     /// What a task is drawn with: its microbatch, and where those are cut its slice after a point, `1.2`.
-    #[must_use]
     pub fn number(&self, mark: &Mark) -> String {
         let at = mark.task.microbatch;
         let (microbatch, slice) = (self.slices.microbatch(at), self.slices.slice(at));
@@ -57,7 +56,6 @@ impl Track {
 }
 
 /// The tracks of all devices. A task that occupies several stands on each of them.
-#[must_use]
 pub fn tracks(analysis: &Analysis) -> Vec<Track> {
     let schedule = &analysis.schedule;
     // By device: its stages, in the order of the model.
@@ -93,7 +91,6 @@ fn share(order: &[ScheduledTask], position: usize) -> Occupancy {
 }
 
 /// The largest duration that divides every start and end: one cell of a drawn track.
-#[must_use]
 pub fn common_slot(tracks: &[Track]) -> Ticks {
     let moments = tracks.iter().flat_map(|track| track.marks.iter()).flat_map(|mark| [mark.start, mark.end]);
     Ticks(moments.fold(0, |common, moment| greatest_common_divisor(common, moment.0)).max(1))

@@ -38,7 +38,6 @@ pub struct Dependencies {
 
 impl Dependencies {
     /// Reads off a schedule which stages split their backward.
-    #[must_use]
     pub fn of(schedule: &Schedule) -> Self {
         let tasks = schedule.orders.iter().flatten().map(|scheduled| scheduled.task);
         let kinds = tasks.clone().map(|task| (task.kind, task.stage));
@@ -55,13 +54,11 @@ impl Dependencies {
     }
 
     /// Reads off a building block which stages split their backward.
-    #[must_use]
     pub fn of_block(block: &Block, graph: &StageGraph) -> Self {
         Self::from_kinds(graph, block.slots.iter().map(|task| (task.kind, task.stage)))
     }
 
     /// Every stage splits its backward, or none does. No stage recomputes.
-    #[must_use]
     pub fn uniform(graph: &StageGraph, split: bool) -> Self {
         let (split, recomputes) = (vec![split; graph.n_stages()], vec![false; graph.n_stages()]);
         Self {
@@ -75,7 +72,6 @@ impl Dependencies {
     }
 
     /// Every stage splits its backward; some may run that of any microbatch at once.
-    #[must_use]
     pub fn of_either(graph: &StageGraph, n_microbatches: u32, may_fuse: impl Fn(StageId) -> bool) -> Self {
         let stages = (0..graph.n_stages()).map(StageId::from_index).filter(|stage| may_fuse(*stage));
         let fused = stages.map(|stage| (stage, vec![false; n_microbatches as usize])).collect();
@@ -102,49 +98,41 @@ impl Dependencies {
     }
 
     /// Whether a stage recomputes: its `F` saves nothing, and its `R` all that the backward reads.
-    #[must_use]
     pub fn recomputes(&self, stage: StageId) -> bool {
         self.recomputes[stage.index()]
     }
 
     /// The kind of task of a stage that saves its activations.
-    #[must_use]
     pub fn first(&self, stage: StageId) -> TaskKind {
         if self.recomputes(stage) { TaskKind::Recompute } else { TaskKind::Forward }
     }
 
     /// Whether a task saves the activations of its stage and microbatch.
-    #[must_use]
     pub fn is_first(&self, task: Task) -> bool {
         task.kind == self.first(task.stage)
     }
 
     /// Number of stages.
-    #[must_use]
     pub fn n_stages(&self) -> usize {
         self.split.len()
     }
 
     /// Which stages read which.
-    #[must_use]
     pub fn graph(&self) -> &StageGraph {
         &self.graph
     }
 
     /// Whether a stage computes its input and weight gradients in two tasks, of some microbatches at least.
-    #[must_use]
     pub fn is_split(&self, stage: StageId) -> bool {
         self.split[stage.index()]
     }
 
     /// Whether a stage computes both gradients in one task, of some microbatches at least.
-    #[must_use]
     pub fn is_fused(&self, stage: StageId) -> bool {
         !self.is_split(stage) || self.fused.contains_key(&stage)
     }
 
     /// The kind of task of a stage that computes the gradient of its input for a microbatch.
-    #[must_use]
     pub fn backward_of(&self, stage: StageId, microbatch: MicrobatchId) -> TaskKind {
         match self.fused.get(&stage) {
             Some(fused) if fused[microbatch.index()] => TaskKind::Backward,
@@ -153,7 +141,6 @@ impl Dependencies {
     }
 
     /// The kind of task of a stage that computes the gradient of its weights for a microbatch.
-    #[must_use]
     pub fn gradient_of(&self, stage: StageId, microbatch: MicrobatchId) -> TaskKind {
         match self.backward_of(stage, microbatch) {
             TaskKind::BackwardInput => TaskKind::BackwardWeight,
@@ -162,13 +149,11 @@ impl Dependencies {
     }
 
     /// Which sums of gradients travel from device to device.
-    #[must_use]
     pub fn sums(&self) -> &Sums {
         &self.sums
     }
 
     /// The task whose sum of gradients a task adds to, if it comes from there.
-    #[must_use]
     pub fn sum_before(&self, task: Task) -> Option<Task> {
         let microbatch = self.sums.before(task.stage, task.microbatch)?;
         let adds = task.kind == self.gradient_of(task.stage, task.microbatch);
@@ -181,19 +166,16 @@ impl Dependencies {
     }
 
     /// The kind of task of a stage that computes the gradient of its input, alone if it ever does so.
-    #[must_use]
     pub fn backward(&self, stage: StageId) -> TaskKind {
         if self.is_split(stage) { TaskKind::BackwardInput } else { TaskKind::Backward }
     }
 
     /// The kind of task of a stage that reads its saved activations last, alone if it ever does so.
-    #[must_use]
     pub fn last(&self, stage: StageId) -> TaskKind {
         if self.is_split(stage) { TaskKind::BackwardWeight } else { TaskKind::Backward }
     }
 
     /// Whether a task reads the saved activations of its stage and microbatch last.
-    #[must_use]
     pub fn is_last(&self, task: Task) -> bool {
         task.kind == self.last(task.stage) || task.kind == TaskKind::Backward
     }
@@ -242,7 +224,6 @@ impl TaskTable {
     const ABSENT: u32 = u32::MAX;
 
     /// A table without tasks.
-    #[must_use]
     pub fn empty(placement: &Placement, n_microbatches: u32) -> Self {
         let n_microbatches = n_microbatches as usize;
         let mut end = 0;
@@ -265,7 +246,6 @@ impl TaskTable {
     }
 
     /// Where a task stands in the order of its first device.
-    #[must_use]
     pub fn position(&self, task: Task) -> Option<usize> {
         let position = self.positions[self.entry(task)?.start];
         (position != Self::ABSENT).then_some(position as usize)

@@ -15,7 +15,6 @@ pub struct MemoryLimit {
 
 impl MemoryLimit {
     /// The same for every device.
-    #[must_use]
     pub fn of_all(limit: Units) -> Self {
         Self { first: limit, others: Vec::new() }
     }
@@ -32,20 +31,17 @@ impl MemoryLimit {
     }
 
     /// What a device may hold.
-    #[must_use]
     pub fn of(&self, device: DeviceId) -> Units {
         device.index().checked_sub(1).and_then(|other| self.others.get(other)).copied().unwrap_or(self.first)
     }
 
     /// Activations of single stages that each device may hold, in the parts of [`Schedule::activations`].
-    #[must_use]
     pub fn activations(&self, schedule: &Schedule) -> Vec<u64> {
         let devices = (0..schedule.n_devices()).map(DeviceId::from_index);
         devices.map(|device| schedule.parts_in(self.of(device))).collect()
     }
 
     /// Rule: there is one number for all devices, or one for each.
-    #[must_use]
     pub fn miscounted(&self, schedule: &Schedule) -> Option<Diagnostic> {
         let (n_limits, n_devices) = (self.others.len() + 1, schedule.n_devices());
         if n_limits == 1 || n_limits == n_devices {

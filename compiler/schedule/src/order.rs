@@ -40,7 +40,6 @@ pub struct Order {
 
 impl Order {
     /// Where a task stands in the order of the first of its devices.
-    #[must_use]
     pub fn position(&self, task: Task) -> usize {
         self.table.position(task).expect("a complete schedule has every task that another one needs")
     }

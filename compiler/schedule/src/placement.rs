@@ -58,25 +58,21 @@ impl DeviceSets {
     }
 
     /// How many sets there are.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
     /// Whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }
 
     /// How many devices all sets have together.
-    #[must_use]
     pub fn n_places(&self) -> usize {
         self.devices.len()
     }
 
     /// The devices of a set, ascending.
-    #[must_use]
     pub fn get(&self, set: usize) -> &[DeviceId] {
         &self.devices[self.range(set)]
     }
@@ -114,7 +110,6 @@ impl From<Vec<DeviceId>> for DeviceSets {
 
 impl Placement {
     /// Every stage on one device, or on one set of them, by [`StageId`].
-    #[must_use]
     pub fn of_stages(sets: impl Into<DeviceSets>) -> Self {
         let sets = sets.into();
         let homes = (0..sets.len()).map(|stage| Box::from(sets.get(stage))).collect();
@@ -122,13 +117,11 @@ impl Placement {
     }
 
     /// A device for each stage of microbatch 0, then of microbatch 1, and so on.
-    #[must_use]
     pub fn of_tasks(n_stages: usize, devices: Vec<DeviceId>) -> Self {
         Self::repeated(n_stages, devices, None)
     }
 
     /// The same, or sets of devices, where the text shows after how many microbatches they repeat.
-    #[must_use]
     pub fn repeated(n_stages: usize, sets: impl Into<DeviceSets>, repeats: Option<u32>) -> Self {
         let mut sets = sets.into();
         let is_whole = |repeats: &u32| *repeats as usize * n_stages == sets.len();
@@ -157,37 +150,31 @@ impl Placement {
     }
 
     /// Where a microbatch of a stage runs: the first of its devices.
-    #[must_use]
     pub fn device(&self, stage: StageId, microbatch: MicrobatchId) -> DeviceId {
         self.sets.first(self.set(stage, microbatch))
     }
 
     /// All devices that a microbatch of a stage occupies, ascending.
-    #[must_use]
     pub fn devices(&self, stage: StageId, microbatch: MicrobatchId) -> &[DeviceId] {
         self.sets.get(self.set(stage, microbatch))
     }
 
     /// The same; none where there is no such stage.
-    #[must_use]
     pub fn get(&self, stage: StageId, microbatch: MicrobatchId) -> &[DeviceId] {
         if stage.index() < self.n_stages { self.devices(stage, microbatch) } else { &[] }
     }
 
     /// The devices on which a stage lives, ascending.
-    #[must_use]
     pub fn devices_of(&self, stage: StageId) -> &[DeviceId] {
         &self.homes[stage.index()]
     }
 
     /// Whether a device runs some microbatch of a stage.
-    #[must_use]
     pub fn is_home(&self, stage: StageId, device: DeviceId) -> bool {
         self.homes.get(stage.index()).is_some_and(|homes| homes.binary_search(&device).is_ok())
     }
 
     /// Number of stages.
-    #[must_use]
     pub fn n_stages(&self) -> usize {
         self.n_stages
     }
@@ -198,51 +185,43 @@ impl Placement {
     }
 
     /// After how many microbatches the devices repeat; 1 where no stage is replicated.
-    #[must_use]
     pub fn period(&self) -> u32 {
         self.period
     }
 
     /// After how many microbatches the devices repeat in every step, however long; none where that is not clear.
-    #[must_use]
     pub fn repeats(&self) -> Option<u32> {
         self.repeats
     }
 
     /// Whether some stage has replicas.
-    #[must_use]
     pub fn is_replicated(&self) -> bool {
         self.period > 1
     }
 
     /// Whether microbatches of a stage run on different devices.
-    #[must_use]
     pub fn has_replicas(&self, stage: StageId) -> bool {
         self.is_replicated() && self.set_size(stage) < self.devices_of(stage).len()
     }
 
     /// How many devices a task of a stage occupies at once.
-    #[must_use]
     pub fn set_size(&self, stage: StageId) -> usize {
         self.sets.get(stage.index()).len()
     }
 
     /// How many devices one task of each stage occupies, summed up: as many as there are stages,
     /// unless some are on several.
-    #[must_use]
     pub fn n_places(&self) -> usize {
         self.stages().map(|stage| self.set_size(stage)).sum()
     }
 
     /// The first stage that lives on several devices at once.
-    #[must_use]
     pub fn spread_stage(&self) -> Option<StageId> {
         self.stages().find(|stage| self.set_size(*stage) > 1)
     }
 }
 
 /// What devices are called together: `d2`, `d0 to d3`, `d0, d2 and d5`.
-#[must_use]
 pub fn names(devices: &[DeviceId]) -> String {
     const SHOWN: usize = 4;
     match devices {

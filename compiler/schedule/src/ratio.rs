@@ -16,26 +16,22 @@ impl Ratio {
     pub const ONE: Self = Self::whole(1);
 
     /// A whole number.
-    #[must_use]
     pub const fn whole(number: u64) -> Self {
         Self { above: number, below: 1 }
     }
 
     /// One number divided by another, both in the same unit. `None` where that is nothing.
-    #[must_use]
     pub fn new(above: u64, below: u64) -> Option<Self> {
         let common = gcd(above, below).max(1);
         (below > 0).then(|| Self { above: above / common, below: below / common })
     }
 
     /// So large a part of a number, rounded down.
-    #[must_use]
     pub fn of(self, whole: u64) -> u128 {
         u128::from(whole) * u128::from(self.above) / u128::from(self.below)
     }
 
     /// The number in millionths, where it is a whole number of them.
-    #[must_use]
     pub fn millionths(self) -> Option<u64> {
         let scaled = u128::from(self.above) * u128::from(Units::UNIT.0);
         let whole = scaled.is_multiple_of(self.below.into()).then(|| scaled / u128::from(self.below))?;
@@ -43,7 +39,6 @@ impl Ratio {
     }
 
     /// Whether it is larger than a whole number.
-    #[must_use]
     pub fn is_above(self, most: u64) -> bool {
         u128::from(self.above) > u128::from(self.below) * u128::from(most)
     }

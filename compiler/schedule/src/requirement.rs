@@ -33,7 +33,6 @@ pub enum Limit {
 
 impl Requirement {
     /// The bytes that every device's arena may take, if this limits them.
-    #[must_use]
     pub fn memory(&self) -> Option<Bytes> {
         match (self.subject, &self.limit) {
             (Subject::Memory, Limit::Number(limit)) => Some(Bytes(u64::try_from(limit.of(1)).unwrap_or(u64::MAX))),

@@ -24,7 +24,6 @@ pub struct ScheduledTask {
 impl ScheduledTask {
     /// How many tasks of an order a run is, from the first on: one, or both halves of a backward that run
     /// at once. None where the order begins with another.
-    #[must_use]
     pub fn run_by(order: &[Self], run: Task) -> Option<usize> {
         let (first, rest) = order.split_first()?;
         let half = |kind| Task { kind, ..run };
@@ -36,7 +35,6 @@ impl ScheduledTask {
     }
 
     /// The first task of an order that a run is.
-    #[must_use]
     pub fn of_run(order: &[Self], run: Task) -> Option<Self> {
         let begins = |first: &usize| Self::run_by(&order[*first..], run).is_some();
         (0..order.len()).find(begins).map(|first| order[first])
@@ -61,19 +59,16 @@ pub struct Block {
 
 impl Block {
     /// Slots that a task of a kind takes.
-    #[must_use]
     pub fn duration(&self, kind: TaskKind) -> u64 {
         self.durations[kind.index()]
     }
 
     /// First slot after a task of the first block.
-    #[must_use]
     pub fn end(&self, task: &BlockTask) -> u64 {
         task.slot.saturating_add(self.duration(task.kind))
     }
 
     /// What a task is called: `F s0`, and `F s0 m1` where a block has several microbatches.
-    #[must_use]
     pub fn name(&self, task: &BlockTask) -> String {
         match self.microbatches {
             1 => format!("`{} {}`", task.kind.letters(), task.stage),
@@ -132,31 +127,26 @@ pub struct Schedule {
 
 impl Schedule {
     /// Optimizer steps that the orders show.
-    #[must_use]
     pub fn n_steps(&self) -> u32 {
         self.window.as_ref().map_or(1, |window| window.n_steps)
     }
 
     /// Microbatches between two updates.
-    #[must_use]
     pub fn microbatches_of_step(&self) -> u32 {
         self.n_microbatches / self.n_steps()
     }
 
     /// Number of devices.
-    #[must_use]
     pub fn n_devices(&self) -> usize {
         self.orders.len()
     }
 
     /// Number of stages.
-    #[must_use]
     pub fn n_stages(&self) -> usize {
         self.placement.n_stages()
     }
 
     /// Number of tasks. One that occupies several devices counts once.
-    #[must_use]
     pub fn n_tasks(&self) -> usize {
         if self.placement.spread_stage().is_none() {
             return self.orders.iter().map(Vec::len).sum();
@@ -170,13 +160,11 @@ impl Schedule {
     }
 
     /// What some parts of activations of single tasks come to.
-    #[must_use]
     pub fn units(&self, parts: u64) -> Units {
         Units::of_stages(parts, self.n_shares(), self.n_devices())
     }
 
     /// How many parts of activations of single tasks fit in.
-    #[must_use]
     pub fn parts_in(&self, limit: Units) -> u64 {
         limit.to_stages(self.n_shares(), self.n_devices())
     }
@@ -190,7 +178,6 @@ impl Schedule {
 
     /// What a device does at a position: one task, or two that share it. A device starts them when
     /// the inputs of both are there, and both end at once.
-    #[must_use]
     pub fn node(&self, device: DeviceId, position: usize) -> &[ScheduledTask] {
         let rest = self.orders[device.index()].get(position..).unwrap_or_default();
         let n_tasks = if rest.first().is_some_and(|first| first.with_next) { 2 } else { 1 };
@@ -198,13 +185,11 @@ impl Schedule {
     }
 
     /// Where a task runs: the first of its devices.
-    #[must_use]
     pub fn device_of(&self, task: Task) -> DeviceId {
         self.placement.device(task.stage, task.microbatch)
     }
 
     /// All devices that a task occupies, ascending.
-    #[must_use]
     pub fn devices_of(&self, task: Task) -> &[DeviceId] {
         self.placement.devices(task.stage, task.microbatch)
     }

@@ -17,31 +17,26 @@ impl Slices {
     pub const ONE: Self = Self(1);
 
     /// So many slices; none is one.
-    #[must_use]
     pub fn new(count: u32) -> Self {
         Self(count.max(1))
     }
 
     /// How many.
-    #[must_use]
     pub const fn count(self) -> u32 {
         self.0
     }
 
     /// Which slice of its microbatch this is.
-    #[must_use]
     pub const fn slice(self, at: MicrobatchId) -> u32 {
         at.0 % self.0
     }
 
     /// Which microbatch it is a slice of.
-    #[must_use]
     pub const fn microbatch(self, at: MicrobatchId) -> u32 {
         at.0 / self.0
     }
 
     /// The slice of the same microbatch whose task of this kind comes right before, if there is one.
-    #[must_use]
     pub fn before(self, kind: TaskKind, at: MicrobatchId) -> Option<MicrobatchId> {
         let slice = self.slice(at);
         match kind {
@@ -55,7 +50,6 @@ impl Slices {
 
     /// The `nth` slice to be run by tasks of this kind, where they take all in their natural order: microbatches
     /// ascending, in each of them slices ascending forward and descending backward.
-    #[must_use]
     pub fn nth(self, kind: TaskKind, nth: u32) -> MicrobatchId {
         match kind {
             TaskKind::Forward => MicrobatchId(nth),
@@ -64,13 +58,11 @@ impl Slices {
     }
 
     /// `m1`, and with slices `m1 q2`.
-    #[must_use]
     pub fn name(self, at: MicrobatchId) -> String {
         if self.0 == 1 { at.to_string() } else { format!("m{} q{}", self.microbatch(at), self.slice(at)) }
     }
 
     /// `F s0 m1`, and with slices `F s0 m1 q2`.
-    #[must_use]
     pub fn task(self, task: Task) -> String {
         format!("{} {} {}", task.kind.letters(), task.stage, self.name(task.microbatch))
     }

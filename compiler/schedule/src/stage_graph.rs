@@ -18,7 +18,6 @@ struct Adjacent {
 
 impl StageGraph {
     /// Every stage reads the one before it.
-    #[must_use]
     pub fn chain(n_stages: usize) -> Self {
         Self::new(n_stages, (1..n_stages).map(|stage| (StageId::from_index(stage - 1), StageId::from_index(stage))))
     }
@@ -28,7 +27,6 @@ impl StageGraph {
     ///
     /// # Panics
     /// If an edge does not lead to a higher stage below `n_stages`.
-    #[must_use]
     pub fn new(n_stages: usize, edges: impl IntoIterator<Item = (StageId, StageId)>) -> Self {
         let mut edges: Vec<(StageId, StageId)> = edges.into_iter().collect();
         assert!(
@@ -44,19 +42,16 @@ impl StageGraph {
     }
 
     /// Number of stages.
-    #[must_use]
     pub fn n_stages(&self) -> usize {
         self.after.starts.len() - 1
     }
 
     /// The stages that a stage reads, ascending.
-    #[must_use]
     pub fn before(&self, stage: StageId) -> &[StageId] {
         self.before.of(stage)
     }
 
     /// The stages that read a stage, ascending.
-    #[must_use]
     pub fn after(&self, stage: StageId) -> &[StageId] {
         self.after.of(stage)
     }
@@ -68,7 +63,6 @@ impl StageGraph {
     }
 
     /// Whether every stage reads the one before it, and nothing else.
-    #[must_use]
     pub fn is_chain(&self) -> bool {
         self.after.stages.len() + 1 == self.n_stages().max(1) && self.edges().all(|(from, to)| from.0 + 1 == to.0)
     }

@@ -51,7 +51,6 @@ impl Units {
     pub const UNIT: Self = Self(1_000_000);
 
     /// What some activations of single stages come to, rounded to the next millionth.
-    #[must_use]
     pub fn of_stages(activations: u64, n_stages: usize, n_devices: usize) -> Self {
         let stages = (n_stages as u128).max(1);
         let millionths = u128::from(activations) * n_devices as u128 * u128::from(Self::UNIT.0);
@@ -59,13 +58,11 @@ impl Units {
     }
 
     /// With the word: `1 unit`, `2.5 units`.
-    #[must_use]
     pub fn words(self) -> String {
         if self == Self::UNIT { "1 unit".to_owned() } else { format!("{self} units") }
     }
 
     /// How many activations of single stages come to no more, rounded as they are by [`Units::of_stages`].
-    #[must_use]
     pub fn to_stages(self, n_stages: usize, n_devices: usize) -> u64 {
         let devices = (n_devices as u128).max(1) * u128::from(Self::UNIT.0);
         let halves = (2 * u128::from(self.0) + 1) * n_stages as u128;
@@ -90,7 +87,6 @@ fn decimal(millionths: u64) -> String {
 
 /// Reads a decimal number, such as `12` or `0.5`, as millionths; `None` where it has another form, more than 6 digits
 /// after the point, or is larger than 10^9.
-#[must_use]
 pub fn parse_decimal(text: &str) -> Option<u64> {
     let (whole, rest) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());

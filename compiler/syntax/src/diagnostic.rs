@@ -16,13 +16,11 @@ macro_rules! codes {
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
 
             /// The name that users see.
-            #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name),* }
             }
 
             /// The page that `pipec explain` prints.
-            #[must_use]
             pub const fn page(self) -> &'static str {
                 match self { $(Self::$variant => include_str!(concat!("explain/", $name, ".md"))),* }
             }
@@ -167,7 +165,6 @@ pub enum Severity {
 
 impl Severity {
     /// Whether the input is rejected.
-    #[must_use]
     pub const fn is_error(self) -> bool {
         matches!(self, Self::Error)
     }
@@ -201,7 +198,6 @@ pub struct Label {
 
 impl Diagnostic {
     /// An error at a place.
-    #[must_use]
     pub fn error(code: Code, span: Span, label: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
             code,
@@ -214,7 +210,6 @@ impl Diagnostic {
     }
 
     /// A warning at a place.
-    #[must_use]
     pub fn warning(code: Code, span: Span, label: impl Into<String>, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(code, span, label, message) }
     }
@@ -246,7 +241,6 @@ pub type Diagnostics = Vec<Diagnostic>;
 
 /// Joins findings about the same place that differ in their numbers only, such as one per stage: the first one is told
 /// in full, two more by their message, the others are counted. Expects them in the order of their places.
-#[must_use]
 pub fn joined(found: Diagnostics) -> Diagnostics {
     const TOLD: usize = 2;
     let mut groups: Vec<(Diagnostic, Vec<String>)> = Vec::new();

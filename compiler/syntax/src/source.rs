@@ -39,13 +39,11 @@ impl Sources {
     }
 
     /// The text with this id.
-    #[must_use]
     pub fn get(&self, file: FileId) -> &Source {
         &self.files[file.0 as usize]
     }
 
     /// Line and column, both from 1, of a byte of a file. Columns count characters.
-    #[must_use]
     pub fn line_column(&self, file: FileId, byte: u32) -> (u32, u32) {
         let text = &self.get(file).text;
         let before = text.get(..byte as usize).unwrap_or(text);

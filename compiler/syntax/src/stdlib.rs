@@ -29,13 +29,11 @@ pub const SCHEDULES: &[(&str, &str)] = &[
 pub const MODELS: &[(&str, &str)] = &[("gpt", include_str!("../../../stdlib/models/gpt.pipe"))];
 
 /// The text of a schedule's file.
-#[must_use]
 pub fn schedule(name: &str) -> Option<&'static str> {
     find(SCHEDULES, name)
 }
 
 /// The text of a file that `import std.PATH` names, such as `models.gpt` or `schedules.1f1b`.
-#[must_use]
 pub fn file(path: &str) -> Option<&'static str> {
     match path.split_once('.')? {
         ("models", name) => find(MODELS, name),

@@ -1,7 +1,6 @@
 //! Suggestions: the name that was probably meant.
 
 /// The candidate that takes the fewest slips of the keyboard to become `name`, if they are few for its length.
-#[must_use]
 pub fn closest<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let allowed = (name.chars().count() / 3).clamp(1, 3);
     let slips = candidates.into_iter().map(|candidate| (distance(name, candidate), candidate));
@@ -9,7 +8,6 @@ pub fn closest<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>) ->
 }
 
 /// "did you mean `x`?" or a list of what there is.
-#[must_use]
 pub fn help<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>) -> Option<String> {
     let all: Vec<&str> = candidates.into_iter().collect();
     if let Some(name) = closest(name, all.iter().copied()) {

@@ -17,7 +17,6 @@ pub enum Dependence {
 }
 
 /// How a schedule that is called so depends on the number of microbatches. An `order` always does.
-#[must_use]
 pub fn dependence(schedule: &Schedule, call: Option<&Call>) -> Dependence {
     if !is_uniform(schedule) || call.is_some_and(|call| call.arguments.iter().any(|argument| mentions(&argument.value)))
     {

@@ -66,7 +66,6 @@ pub fn all_have_gpus(job: &Job, is_wanted: bool) -> Result<Result<(), String>, R
 
 /// The driver, the compiler, the libraries of matrix products and between processes, and versions,
 /// as far as they are here. The driver is not started.
-#[must_use]
 pub fn libraries() -> String {
     let driver = match driver::version() {
         Ok((major, minor)) => format!("driver for CUDA {major}.{minor}"),

@@ -23,7 +23,6 @@ pub struct Part {
 }
 
 /// The share of a member, of so many bytes of so many members.
-#[must_use]
 pub fn own_bytes(bytes: usize, members: usize, position: usize) -> Range<usize> {
     let own = share(Bytes(bytes as u64), members, position);
     own.start.to_usize()..own.end.to_usize()

@@ -15,13 +15,11 @@ pub struct Fault {
 
 impl Fault {
     /// A fault of this device.
-    #[must_use]
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), secondary: false }
     }
 
     /// Whether it only follows from another device's fault.
-    #[must_use]
     pub const fn is_secondary(&self) -> bool {
         self.secondary
     }

@@ -81,7 +81,6 @@ pub struct Process {
 
 impl Process {
     /// This one.
-    #[must_use]
     pub fn own() -> Self {
         let id = std::process::id();
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
@@ -89,13 +88,11 @@ impl Process {
     }
 
     /// Whether it can be seen from here: it runs under the same number, so on the same host.
-    #[must_use]
     pub fn is_visible(&self) -> bool {
         !self.started.is_empty() && look(self.id).is_some_and(|(_, started)| started == self.started)
     }
 
     /// What the system says of a process that could be seen before: `None` where it is well.
-    #[must_use]
     pub fn ailment(&self) -> Option<Ailment> {
         match look(self.id) {
             Some((state, started)) if started == self.started => match state {

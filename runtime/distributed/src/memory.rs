@@ -92,19 +92,16 @@ impl Region {
     }
 
     /// How many.
-    #[must_use]
     pub const fn len(self) -> usize {
         self.len
     }
 
     /// Whether there are none.
-    #[must_use]
     pub const fn is_empty(self) -> bool {
         self.len == 0
     }
 
     /// The first of them.
-    #[must_use]
     pub const fn as_ptr(self) -> *mut u8 {
         self.start
     }

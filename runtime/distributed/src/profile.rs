@@ -21,13 +21,11 @@ pub struct Amount {
 
 impl Amount {
     /// Of a kernel.
-    #[must_use]
     pub fn of(kernel: &Kernel) -> Self {
         Self { flops: kernel.flops(), bytes: kernel.traffic().0, elements: kernel.elements() }
     }
 
     /// Of an update of some parameters, which take so many bytes.
-    #[must_use]
     pub fn of_update(optimizer: &Optimizer, elements: u64, bytes: u64) -> Self {
         Self { flops: 0, bytes: optimizer.traffic(Bytes(bytes)).0, elements }
     }
@@ -81,7 +79,6 @@ impl Profile {
     }
 
     /// Time of all launches, in nanoseconds.
-    #[must_use]
     pub fn nanos(&self) -> u64 {
         self.entries.values().map(|entry| entry.nanos).sum()
     }

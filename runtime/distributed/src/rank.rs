@@ -22,26 +22,22 @@ pub struct Division {
 
 impl Division {
     /// So many devices over so many ranks; `None` where some rank would have none.
-    #[must_use]
     pub const fn new(n_devices: usize, n_ranks: usize) -> Option<Self> {
         if n_ranks == 0 || n_ranks > n_devices { None } else { Some(Self { n_devices, n_ranks }) }
     }
 
     /// How many devices there are.
-    #[must_use]
     pub const fn n_devices(self) -> usize {
         self.n_devices
     }
 
     /// Positions of the devices of a rank.
-    #[must_use]
     pub fn devices_of(self, rank: Rank) -> Range<usize> {
         let start = |rank: usize| rank * self.n_devices / self.n_ranks;
         start(rank.index())..start(rank.index() + 1)
     }
 
     /// The rank that has a device.
-    #[must_use]
     pub fn rank_of(self, device: DeviceId) -> Rank {
         Rank::from_index(((device.index() + 1) * self.n_ranks - 1) / self.n_devices)
     }

@@ -13,7 +13,6 @@ pub struct Nanos(pub u64);
 
 impl Nanos {
     /// In seconds.
-    #[must_use]
     pub fn seconds(self) -> f64 {
         self.0 as f64 * 1e-9
     }
@@ -134,14 +133,12 @@ pub struct StepReport {
 
 impl StepReport {
     /// The mean over microbatches; `None` where no loss was emitted.
-    #[must_use]
     pub fn loss(&self) -> Option<f64> {
         let sum: f64 = self.losses.iter().map(|(_, loss)| loss).sum();
         (!self.losses.is_empty()).then(|| sum / self.losses.len() as f64)
     }
 
     /// The mean over the microbatches of each optimizer step, where any loss was emitted.
-    #[must_use]
     pub fn step_losses(&self, program: &Program) -> Vec<f64> {
         let mut sums: BTreeMap<u32, (f64, u32)> = BTreeMap::new();
         for (microbatch, loss) in &self.losses {
@@ -153,7 +150,6 @@ impl StepReport {
     }
 
     /// From the first start to the last end of any executable.
-    #[must_use]
     pub fn makespan(&self) -> Nanos {
         let ran = self.devices.iter().filter(|device| device.busy > Nanos::default());
         let start = ran.clone().map(|device| device.first_start).min().unwrap_or_default();

@@ -5,7 +5,6 @@ use pipe_ir::graph::{Graph, Node, Op};
 use pipe_ir::reference::{Tensor, evaluate};
 
 /// What the stored operands hold afterwards; `None` for the others.
-#[must_use]
 pub fn run(graph: &Graph, operands: &[Operand]) -> Vec<Option<Vec<f64>>> {
     let mut tensors: Vec<Tensor> = Vec::new();
     for node in &graph.nodes {

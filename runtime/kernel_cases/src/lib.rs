@@ -39,7 +39,6 @@ thread_local! {
 }
 
 /// The cases that the tests of all operations and patterns check, for another backend.
-#[must_use]
 pub fn cases() -> Vec<Case> {
     COLLECTED.set(Some(Vec::new()));
     operations::ALL.iter().chain(patterns::ALL).chain(mixed::ALL).for_each(|test| test());
@@ -91,7 +90,6 @@ impl Operand {
     }
 
     /// Their size.
-    #[must_use]
     pub fn bytes(&self) -> Bytes {
         Bytes(self.numbers.len() as u64 * self.dtype.bytes().0)
     }
@@ -102,7 +100,6 @@ impl Operand {
     }
 
     /// What memory holds instead of its numbers.
-    #[must_use]
     pub fn read(&self, region: Region) -> Vec<f64> {
         decode(self.dtype, region.bytes())
     }
@@ -110,7 +107,6 @@ impl Operand {
 
 impl Case {
     /// No nodes yet; its random numbers are named so.
-    #[must_use]
     pub fn new(name: &str) -> Self {
         Self { graph: Graph::default(), operands: Vec::new(), random: Counter::new(1, name) }
     }
@@ -137,14 +133,12 @@ impl Case {
     }
 
     /// The precisions in which it can be: single only where some of its numbers are stored as bfloat16.
-    #[must_use]
     pub fn precisions(&self) -> &'static [DType] {
         let is_mixed = self.graph.nodes.iter().any(|node| node.ty.dtype == DType::BF16);
         if is_mixed { &[DType::F32] } else { &[DType::F32, DType::F64] }
     }
 
     /// The same graph with other numbers than `f32`: operands are rounded to them.
-    #[must_use]
     pub fn in_precision(&self, dtype: DType) -> Self {
         let with = |own: DType| if own.is_float() { dtype } else { own };
         let mut graph = self.graph.clone();
@@ -257,7 +251,6 @@ impl Case {
     }
 
     /// Its kernels.
-    #[must_use]
     pub fn plan(&self) -> KernelPlan {
         plan_with(&self.graph, Fusion::On)
     }
@@ -300,13 +293,11 @@ impl Case {
 
     /// What an operand's numbers may differ by, if they do by this much before they are stored:
     /// where the last bit decides, the other neighbour is stored.
-    #[must_use]
     pub fn tolerance(&self, operand: usize, computed: f64) -> f64 {
         if self.operands[operand].dtype == DType::BF16 { computed + 1.0 / 128.0 } else { computed }
     }
 
     /// The operands after the kernels.
-    #[must_use]
     pub fn run(&self, fusion: Fusion) -> Vec<Vec<f64>> {
         let plan = plan_with(&self.graph, fusion);
         let sizes: Vec<Bytes> = self.operands.iter().map(Operand::bytes).collect();

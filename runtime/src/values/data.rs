@@ -102,7 +102,6 @@ impl Data {
     }
 
     /// Random numbers, and random indices that fit the tables they index, from the program's seed.
-    #[must_use]
     pub fn synthetic(program: &Program) -> Self {
         let values = program
             .values
@@ -114,14 +113,12 @@ impl Data {
     }
 
     /// Data from a function of step, microbatch and tensor.
-    #[must_use]
     pub fn from_fn(program: &Program, fill: Box<FillTensor>) -> Self {
         Self { source: Source::Function(fill), ..Self::synthetic(program) }
     }
 
     /// Tells apart sources that data come from: a file by its length and checksum, wherever it
     /// lies. Nothing is known of functions.
-    #[must_use]
     pub fn identity(&self) -> Option<String> {
         match &self.source {
             Source::Text(text) => Some(format!("{} bytes of checksum {}", text.len(), checksum::of(text))),
@@ -131,7 +128,6 @@ impl Data {
     }
 
     /// The same as a number.
-    #[must_use]
     pub fn digest(&self) -> Digest {
         Digest::default().and(self.identity().unwrap_or_default().as_bytes())
     }

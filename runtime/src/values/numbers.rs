@@ -14,7 +14,6 @@ pub fn encode(dtype: DType, numbers: impl Iterator<Item = f64>) -> Vec<u8> {
 }
 
 /// The numbers that elements of a type are.
-#[must_use]
 pub fn decode(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     match dtype {
         DType::F32 => elements::<f32>(bytes).map(f64::from).collect(),

@@ -2,7 +2,6 @@
 //! not on who asks when.
 
 /// One step of splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014): hashes two words.
-#[must_use]
 pub fn mix(seed: u64, word: u64) -> u64 {
     let mut z = (seed ^ word.rotate_left(32)).wrapping_add(word.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -19,7 +18,6 @@ pub struct Counter {
 
 impl Counter {
     /// The stream of this name under this seed.
-    #[must_use]
     pub fn new(seed: u64, name: &str) -> Self {
         Self { key: name.bytes().fold(mix(seed, 0), |key, byte| mix(key, u64::from(byte))), count: 0 }
     }

@@ -8,7 +8,6 @@ pub mod terminal;
 use pipe_ir::task::TaskKind;
 
 /// The one letter that stands for a kind in pictures: both halves of a fused backward are a `B`.
-#[must_use]
 pub fn letter(kind: TaskKind) -> char {
     match kind {
         TaskKind::Forward => 'F',

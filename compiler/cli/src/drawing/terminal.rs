@@ -20,7 +20,6 @@ const ROWS: usize = 40;
 const WIDEST_SLOT: u64 = 5;
 
 /// Draws a timeline with its title and legend.
-#[must_use]
 pub fn draw(analysis: &Analysis, report: &Report, look: Look) -> String {
     let tracks = tracks(analysis);
     let label = format!("d{} ", tracks.len().saturating_sub(1)).len();

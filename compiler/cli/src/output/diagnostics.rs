@@ -57,7 +57,6 @@ pub struct Look {
 }
 
 /// Draws diagnostics one below the other, each followed by an empty line.
-#[must_use]
 pub fn draw(diagnostics: &[Diagnostic], sources: &Sources, look: Look) -> String {
     diagnostics.iter().map(|diagnostic| draw_one(diagnostic, sources, look) + "\n").collect()
 }

@@ -14,7 +14,6 @@ use std::collections::BTreeMap;
 
 /// How long a group takes; `bytes` are those of the whole, of which each device has a part before
 /// or after. Nothing in a group of one, or of no bytes.
-#[must_use]
 pub fn time(cluster: &Cluster, device_slots: &[DeviceSlot], what: Collective, bytes: u128) -> Ticks {
     let n = device_slots.len() as u128;
     if n < 2 || bytes == 0 {

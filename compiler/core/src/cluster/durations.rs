@@ -25,7 +25,6 @@ use std::collections::BTreeMap;
 const MOST: Ticks = Ticks(1_000_000_000_000_000);
 
 /// The target of a request on its cluster; none without a cluster, or where [`super::check`] refuses it.
-#[must_use]
 pub fn target<'a>(
     request: &'a Request,
     pipeline: Option<&'a Pipeline>,
@@ -54,7 +53,6 @@ pub struct TimedTarget<'a> {
 
 impl TimedTarget<'_> {
     /// What the tasks take.
-    #[must_use]
     pub fn tasks(&self) -> StageCosts {
         let stages = self.schedule.placement.stages();
         let all = stages.flat_map(|stage| TaskKind::ALL.map(|kind| (stage, kind)));
@@ -78,7 +76,6 @@ impl TimedTarget<'_> {
     }
 
     /// What some exchanges of a stage take one after the other.
-    #[must_use]
     pub fn exchanged(&self, stage: StageId, exchanges: &[Exchange]) -> Ticks {
         let homes = self.schedule.placement.devices_of(stage);
         let of = |one: &Exchange| {
@@ -126,7 +123,6 @@ impl TimedTarget<'_> {
     }
 
     /// All costs under these of tasks and links, by stage.
-    #[must_use]
     pub fn costs(&self, request: &Request, tasks: StageCosts, links: StageCosts) -> Costs {
         of_stages(&self.given(request, tasks, links), self.schedule.n_stages())
     }
@@ -141,7 +137,6 @@ impl TimedTarget<'_> {
     }
 
     /// What flows between devices, in the slowest of the pipelines side by side for each two of them.
-    #[must_use]
     pub fn links(&self) -> StageCosts {
         stage_costs(slowest_links(self.ways(None)))
     }

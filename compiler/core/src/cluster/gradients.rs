@@ -36,19 +36,16 @@ impl Exchange {
 
 /// When the last exchange ends, and the last task before it; none where nothing is exchanged, or
 /// where steps do not flush.
-#[must_use]
 pub fn exchanged(target: &TimedTarget<'_>, timeline: &Timeline) -> Option<(Ticks, Position)> {
     last_of(&exchanges(target, timeline))
 }
 
 /// The same of some exchanges.
-#[must_use]
 pub fn last_of(exchanges: &[Exchange]) -> Option<(Ticks, Position)> {
     exchanges.iter().filter_map(|one| Some((one.end, one.after?))).max_by_key(|(end, _)| *end)
 }
 
 /// All of them, in the order in which devices come to them.
-#[must_use]
 pub fn exchanges(target: &TimedTarget<'_>, timeline: &Timeline) -> Vec<Exchange> {
     if target.schedule.window.is_some() {
         return Vec::new();
@@ -105,7 +102,6 @@ fn time(target: &TimedTarget<'_>, group: &WeightGroup, homes: &[DeviceId]) -> Ti
 }
 
 /// How long some devices take to gather weights of so many bytes that each has a share of.
-#[must_use]
 pub fn gathered(target: &TimedTarget<'_>, members: &[DeviceId], bytes: Bytes) -> Ticks {
     collective::time(target.cluster, &target.layout.alike(members, 0), Collective::AllGather, bytes.0.into())
 }

@@ -25,7 +25,6 @@ pub struct Layout {
 impl Layout {
     /// That of so many positions, pipelines side by side and devices that divide each layer; none
     /// where the cluster has too few.
-    #[must_use]
     pub fn new(cluster: &Cluster, positions: usize, data: u64, tensor: u64) -> Option<Self> {
         let wanted = (positions as u64).checked_mul(data)?.checked_mul(tensor)?;
         let (positions, per_node) = (u32::try_from(positions).ok()?, cluster.per_node);
@@ -44,19 +43,16 @@ impl Layout {
     }
 
     /// Which node is filled first, second, ..: all of them.
-    #[must_use]
     pub fn nodes(&self) -> &[u32] {
         &self.nodes
     }
 
     /// How many nodes have device slots that are taken.
-    #[must_use]
     pub const fn n_nodes(&self) -> u64 {
         self.n_device_slots().div_ceil(self.per_node as u64)
     }
 
     /// That of a pipeline; none where the cluster has too few devices.
-    #[must_use]
     pub fn of(cluster: &Cluster, pipeline: Option<&Pipeline>, positions: usize) -> Option<Self> {
         let (data, tensor) = divided(pipeline);
         let layout = Self::new(cluster, positions, data, tensor)?;
@@ -68,7 +64,6 @@ impl Layout {
     }
 
     /// Where one of the devices sits that divide a layer of a position, in one of the pipelines side by side.
-    #[must_use]
     pub fn device_slot(&self, position: DeviceId, replica: u32, part: u32) -> DeviceSlot {
         let rank = self.rank(position, replica, part);
         let node = rank / self.per_node;
@@ -77,7 +72,6 @@ impl Layout {
     }
 
     /// How many nodes are filled before that of a device, likewise.
-    #[must_use]
     pub const fn node_before(&self, position: DeviceId, replica: u32, part: u32) -> u32 {
         self.rank(position, replica, part) / self.per_node
     }
@@ -87,13 +81,11 @@ impl Layout {
     }
 
     /// The device slots that divide the layers of a position, of one pipeline.
-    #[must_use]
     pub fn parts(&self, position: DeviceId, replica: u32) -> Vec<DeviceSlot> {
         (0..self.tensor).map(|part| self.device_slot(position, replica, part)).collect()
     }
 
     /// The device slots of all pipelines that have the same part of some positions.
-    #[must_use]
     pub fn alike(&self, positions: &[DeviceId], part: u32) -> Vec<DeviceSlot> {
         let of = |position: &DeviceId| {
             let position = *position;
@@ -103,7 +95,6 @@ impl Layout {
     }
 
     /// Device slots that are taken.
-    #[must_use]
     pub const fn n_device_slots(&self) -> u64 {
         self.positions as u64 * self.data as u64 * self.tensor as u64
     }
@@ -116,7 +107,6 @@ fn divided(pipeline: Option<&Pipeline>) -> (u64, u64) {
 }
 
 /// Rule: a target has a model, so that a cluster says how long it takes, and no more devices than the cluster.
-#[must_use]
 pub fn check(cluster: &Cluster, elaborated: &Elaborated) -> Option<Diagnostic> {
     let (schedule, pipeline) = (&elaborated.schedule, elaborated.pipeline.as_ref());
     let error = |span, label: String, message: String| Diagnostic::error(Code::UnusableCluster, span, label, message);

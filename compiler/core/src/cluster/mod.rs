@@ -46,7 +46,6 @@ impl Link {
     pub const NONE: Self = Self { latency: Ticks::ZERO, bytes_per_second: u64::MAX };
 
     /// How long so many bytes take, rounded up to a nanosecond.
-    #[must_use]
     pub fn time(self, bytes: u128) -> Ticks {
         self.latency + ticks(bytes, self.bytes_per_second)
     }
@@ -102,38 +101,32 @@ pub struct Cluster {
 
 impl Cluster {
     /// The name of the file.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.source.name
     }
 
     /// Number of nodes.
-    #[must_use]
     pub const fn n_nodes(&self) -> u32 {
         self.n_nodes
     }
 
     /// Devices of all nodes.
-    #[must_use]
     pub const fn n_device_slots(&self) -> u32 {
         self.n_nodes * self.per_node
     }
 
     /// Bytes of each device.
-    #[must_use]
     pub const fn memory(&self) -> Bytes {
         self.memory
     }
 
     /// What each device may use of its node's host, where that is said: an equal part.
-    #[must_use]
     pub fn host_of_device(&self) -> Option<Bytes> {
         let host = self.host.as_ref()?;
         Some(Bytes(host.memory.0 / u64::from(self.per_node.max(1))))
     }
 
     /// Time of a copy of 1 MiB between a device and its host, either way, where the bandwidth is said.
-    #[must_use]
     pub fn copy(&self) -> Option<Ticks> {
         let bandwidth = self.host.as_ref()?.bandwidth?;
         Some(copied(bandwidth))
@@ -146,20 +139,17 @@ impl Cluster {
     }
 
     /// Whether all ways between two nodes are alike.
-    #[must_use]
     pub const fn is_even(&self) -> bool {
         self.between.len() == 1
     }
 
     /// Whether all nodes are alike inside.
-    #[must_use]
     pub fn is_even_inside(&self) -> bool {
         self.inside.windows(2).all(|pair| pair[0] == pair[1])
     }
 
     /// The same with the best of all links between nodes for each of them, and inside nodes
     /// likewise: nothing is slower there.
-    #[must_use]
     pub fn at_best(&self) -> Self {
         let n = self.n_nodes as usize;
         let is_between = |place: &usize| self.is_even() || place / n != place % n;
@@ -176,7 +166,6 @@ impl Cluster {
     }
 
     /// Whether two nodes can change places without any difference.
-    #[must_use]
     pub fn are_alike(&self, one: u32, other: u32) -> bool {
         let (n, a, b) = (self.n_nodes as usize, one as usize, other as usize);
         let at = |from: usize, to: usize| self.between[from * n + to];
@@ -186,13 +175,11 @@ impl Cluster {
     }
 
     /// The node of a device slot.
-    #[must_use]
     pub const fn node_of(&self, device_slot: DeviceSlot) -> u32 {
         device_slot.0 / self.per_node
     }
 
     /// The way from one device slot to another.
-    #[must_use]
     pub fn link(&self, from: DeviceSlot, to: DeviceSlot) -> Link {
         if from == to {
             return Link::NONE;
@@ -212,26 +199,22 @@ impl Cluster {
     }
 
     /// Puts the file among the sources of a compilation, so that findings can point into it.
-    #[must_use]
     pub fn placed(&self, sources: &mut Sources) -> Self {
         Self { file: Some(sources.add(self.source.clone())), ..self.clone() }
     }
 
     /// Where the memory of devices is written, once the file is [placed](Self::placed).
-    #[must_use]
     pub fn memory_span(&self) -> Option<Span> {
         Some(pipe_syntax::json::span(self.file?, self.memory_place.start, self.memory_place.end))
     }
 
     /// Where the memory of hosts is written, likewise.
-    #[must_use]
     pub fn host_span(&self) -> Option<Span> {
         let place = &self.host.as_ref()?.place;
         Some(pipe_syntax::json::span(self.file?, place.start, place.end))
     }
 
     /// Where the number of nodes is written, likewise.
-    #[must_use]
     pub fn nodes_span(&self) -> Option<Span> {
         Some(pipe_syntax::json::span(self.file?, self.nodes_place.start, self.nodes_place.end))
     }

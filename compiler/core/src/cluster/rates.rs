@@ -21,7 +21,6 @@ pub struct Rates {
 
 impl Rates {
     /// The same for all tasks.
-    #[must_use]
     pub const fn even(flops: u64) -> Self {
         Self { of_kind: [flops; TaskKind::ALL.len()], mean: flops, profile: None }
     }
@@ -32,31 +31,26 @@ impl Rates {
     }
 
     /// Of a kind of task.
-    #[must_use]
     pub const fn of(&self, kind: TaskKind) -> u64 {
         self.of_kind[kind.index()]
     }
 
     /// Of all tasks together.
-    #[must_use]
     pub const fn mean(&self) -> u64 {
         self.mean
     }
 
     /// The file that says so, if it is a profile.
-    #[must_use]
     pub fn profile(&self) -> Option<&str> {
         self.profile.as_deref()
     }
 
     /// How long a task of a kind takes with so many operations.
-    #[must_use]
     pub fn time(&self, kind: TaskKind, flops: u128) -> Ticks {
         ticks(flops, self.of(kind))
     }
 
     /// How long so many operations of a backward take at least, however it is divided.
-    #[must_use]
     pub fn least_backward(&self, flops: u128) -> Ticks {
         let kinds = [TaskKind::BackwardInput, TaskKind::BackwardWeight, TaskKind::Backward, TaskKind::Recompute];
         ticks(flops, kinds.map(|kind| self.of(kind)).into_iter().max().unwrap_or(u64::MAX))

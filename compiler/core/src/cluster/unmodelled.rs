@@ -12,7 +12,6 @@ pub const OF_EXPERTS: [&str; 4] = [
 ];
 
 /// Warns that the times of a model with experts on some cluster are rough.
-#[must_use]
 pub fn warning(transformer: &Transformer, cluster: &str) -> Option<Diagnostic> {
     transformer.config.experts.as_ref()?;
     let path = &transformer.config.path;

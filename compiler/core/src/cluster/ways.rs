@@ -22,7 +22,6 @@ impl TimedTarget<'_> {
     /// one; of too many different ones, one that is nowhere quicker than any. Where only so many
     /// nodes are known, transfers between others take no time, and of too many ways some stand for
     /// all: the slowest of these is quicker than the slowest of all.
-    #[must_use]
     pub fn ways(&self, known: Option<u32>) -> Vec<Way> {
         let between = self.between();
         let all: BTreeSet<Way> = (0..self.layout.data)
@@ -66,7 +65,6 @@ pub(super) fn slowest_links(ways: impl IntoIterator<Item = Way>) -> Way {
 }
 
 /// The costs of the slowest pipeline; none where one stands for all.
-#[must_use]
 pub fn slowest(target: &TimedTarget<'_>, request: &Request, order: &Order) -> Option<Costs> {
     let ways = target.ways(None);
     if ways.len() < 2 {

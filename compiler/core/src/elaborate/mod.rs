@@ -52,7 +52,6 @@ pub struct Request {
 }
 
 /// The schedule that is written out, and where a pipeline names it. None where nothing clear is asked for.
-#[must_use]
 pub fn schedule_of<'a>(
     files: &'a Files,
     request: &Request,
@@ -70,7 +69,6 @@ pub fn schedule_of<'a>(
 }
 
 /// How many microbatches a step has. None where nothing clear is asked for.
-#[must_use]
 pub fn microbatches_of(files: &Files, request: &Request) -> Option<u32> {
     let values = parameters::of_files(files, request).ok()?;
     let number = match target::choose(files, request).ok()? {

@@ -125,7 +125,6 @@ fn classes(cluster: &Cluster) -> Vec<u32> {
 
 /// The best order of the nodes for a target that is accepted without regard to its memory; none
 /// where it has no cluster or is refused.
-#[must_use]
 pub fn map(
     root: Source,
     loader: &Loader<'_>,

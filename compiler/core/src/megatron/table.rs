@@ -135,7 +135,6 @@ impl Table {
     }
 
     /// The options that make Megatron run it, beside those of sizes.
-    #[must_use]
     pub fn options(&self) -> String {
         let group = format!("--microbatch-group-size-per-virtual-pipeline-stage {}", self.group);
         if self.overlaps_experts { format!("{group} --overlap-moe-expert-parallel-comm") } else { group }

@@ -12,7 +12,6 @@ use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
 
 /// The most bytes of activations that each device of a program holds at once.
-#[must_use]
 pub fn activations(program: &Program) -> Vec<Bytes> {
     program.devices.iter().map(|device| of_device(program, device)).collect()
 }

@@ -20,13 +20,11 @@ pub struct Holds(Vec<Option<LiveBuffer>>);
 
 impl Holds {
     /// Before the first instruction.
-    #[must_use]
     pub fn new(device: &DeviceProgram) -> Self {
         Self(vec![None; device.buffers.len()])
     }
 
     /// What a buffer holds since its `alloc`, if that was said yet.
-    #[must_use]
     pub fn of(&self, buffer: BufferId) -> Option<LiveBuffer> {
         self.0[buffer.index()]
     }

@@ -32,7 +32,6 @@ pub struct Contributor {
 
 impl Fullest {
     /// That of a device.
-    #[must_use]
     pub fn of(program: &Program, device: &DeviceProgram) -> Self {
         let mut holds = Holds::new(device);
         let mut is_alive = vec![false; device.buffers.len()];
@@ -64,7 +63,6 @@ impl Fullest {
     }
 
     /// What is alive, the largest first. Where the stages are those of a transformer, by its tensors.
-    #[must_use]
     pub fn contributors(&self, program: &Program, accounts: &[StageAccount]) -> Vec<Contributor> {
         let mut rows: BTreeMap<String, (usize, Bytes)> = BTreeMap::new();
         let mut add = |what: String, count: usize, bytes: Bytes| {
@@ -94,13 +92,11 @@ impl Fullest {
     }
 
     /// Bytes of what a stage saves for its backward passes.
-    #[must_use]
     pub fn kept(&self, program: &Program, stage: StageId) -> Bytes {
         self.sum(program, |value| value.stage == stage && saved_until(value).is_some())
     }
 
     /// Bytes of what flows out of a stage.
-    #[must_use]
     pub fn flowing(&self, program: &Program, stage: StageId) -> Bytes {
         self.sum(program, |value| value.stage == stage && value.kind == ValueKind::Activation)
     }

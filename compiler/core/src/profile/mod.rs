@@ -109,7 +109,6 @@ impl Profile {
     }
 
     /// The name of the file.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.source.name
     }
@@ -121,13 +120,11 @@ impl Profile {
     }
 
     /// Whether devices shared a GPU, and so its time.
-    #[must_use]
     pub fn is_shared(&self) -> bool {
         self.sharing.as_ref().is_some_and(Sharing::binds_any)
     }
 
     /// The durations. Where a backward was measured at once, its halves follow from it, as in every list of costs.
-    #[must_use]
     pub fn costs(&self) -> StageCosts {
         let entry = |name, ns| Entry { name, time: Ticks(ns), span: None };
         let mut entries = vec![entry(CostName::Transfer, self.transfer)];

@@ -17,7 +17,6 @@ pub struct ActivationReport {
 
 impl ActivationReport {
     /// By stage; nothing where each counts as one until `W`.
-    #[must_use]
     pub fn all(schedule: &Schedule) -> Vec<Self> {
         let activations = &schedule.activations;
         let of = |parts: u64| parts as f64 / activations.whole as f64;

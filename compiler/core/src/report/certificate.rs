@@ -69,7 +69,6 @@ pub struct DeviceCertificate {
 
 impl CertificateReport {
     /// The figures of a certificate.
-    #[must_use]
     pub fn new(certified: &Certified) -> Self {
         let Certified { schedule, turn, devices, pace, numbers, n_microbatches, versions } = certified;
         let activations = |count: u64| units(schedule.units(count));

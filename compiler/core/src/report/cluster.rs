@@ -55,7 +55,6 @@ pub struct RatesReport {
 
 impl RatesReport {
     /// That of measured rates; none where a cluster says one for all.
-    #[must_use]
     pub fn new(rates: &Rates) -> Option<Self> {
         let kinds = TaskKind::ALL.into_iter().filter(|kind| *kind != TaskKind::Update);
         let flops = kinds.map(|kind| (kind.letters(), rates.of(kind))).collect();
@@ -80,7 +79,6 @@ pub struct MappingReport {
 
 impl MappingReport {
     /// What was found for so many nodes that are filled.
-    #[must_use]
     pub fn new(found: &MappingResult, n_filled: u64) -> Self {
         let filled = usize::try_from(n_filled).unwrap_or(usize::MAX);
         Self {
@@ -95,7 +93,6 @@ impl MappingReport {
 
 impl ClusterReport {
     /// That of a timeline.
-    #[must_use]
     pub fn new(cluster: &Cluster, analysis: &Analysis, stages: &StageSet) -> Self {
         let Analysis { schedule, timeline, pipeline, .. } = analysis;
         let used =

@@ -21,7 +21,6 @@ pub struct DerivedCostReport {
 
 impl DerivedCostReport {
     /// All of some halves, `B` first.
-    #[must_use]
     pub fn all(halves: impl IntoIterator<Item = Half>) -> Vec<Self> {
         let mut halves: Vec<Half> = halves.into_iter().collect();
         halves.sort_by_key(|half| (half.kind, half.stage));

@@ -34,7 +34,6 @@ impl Finding {
     pub const INTERNAL: &'static str = "internal-error";
 
     /// A mistake of ours, found while a source was compiled: at its beginning, because no place of it is to blame.
-    #[must_use]
     pub fn internal(message: String, file: &str) -> Self {
         Self {
             code: Self::INTERNAL.to_owned(),
@@ -51,7 +50,6 @@ impl Finding {
     }
 
     /// A diagnostic without its other labels.
-    #[must_use]
     pub fn new(diagnostic: &Diagnostic, sources: &Sources) -> Self {
         let span = diagnostic.labels.first().map(|label| label.span);
         let place = |byte: fn(Span) -> u32| span.map_or((1, 1), |span| sources.line_column(span.file, byte(span)));

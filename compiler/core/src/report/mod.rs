@@ -186,7 +186,6 @@ pub struct Figures {
 impl Figures {
     /// What follows the lower bound wherever it is printed: which forms of backwards it is about, behind a
     /// space, or nothing where it is about all.
-    #[must_use]
     pub fn form_of_bound(&self) -> String {
         self.lower_bound_form.map_or_else(String::new, |form| format!(" {}", form.word()))
     }
@@ -203,7 +202,6 @@ pub struct PathPart {
 
 impl Report {
     /// A report without figures.
-    #[must_use]
     pub fn new(target: &str) -> Self {
         Self { schema: SCHEMA, target: target.to_owned(), ..Self::default() }
     }
@@ -411,7 +409,6 @@ impl Report {
 }
 
 /// A time in the unit of the costs.
-#[must_use]
 pub fn time(ticks: Ticks) -> f64 {
     ticks.0 as f64 / Ticks::UNIT.0 as f64
 }
@@ -426,13 +423,11 @@ fn rest(part: Ticks, whole: Ticks) -> f64 {
 }
 
 /// The part of the makespan in which the busiest device idles.
-#[must_use]
 pub fn bubble_of(timeline: &Timeline) -> f64 {
     rest(most_work(timeline), timeline.makespan())
 }
 
 /// The part of the makespan in which devices idle, as a mean over all of them.
-#[must_use]
 pub fn mean_bubble_of(timeline: &Timeline) -> f64 {
     let devices = (0..timeline.ends.len()).map(DeviceId::from_index);
     let idle = devices.map(|device| rest(timeline.busy(device), timeline.makespan())).sum::<f64>();

@@ -58,7 +58,6 @@ pub struct LeaveReport {
 
 impl OffloadReport {
     /// None where everything stays on the devices.
-    #[must_use]
     pub fn new(analysis: &Analysis, program: &Program, copies: &[Cost]) -> Option<Self> {
         let pipeline = analysis.pipeline.as_ref().filter(|pipeline| pipeline.offload.any())?;
         let per_device = (0..).map(DeviceId).zip(copies).map(|(device, Cost { waited, copying, .. })| {

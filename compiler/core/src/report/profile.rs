@@ -14,7 +14,6 @@ pub struct ProfileReport {
 
 impl ProfileReport {
     /// That of a profile.
-    #[must_use]
     pub fn new(profile: &Profile) -> Self {
         Self { file: profile.name().to_owned(), time_unit: "ms" }
     }

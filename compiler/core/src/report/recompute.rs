@@ -23,7 +23,6 @@ pub struct RecomputeReport {
 
 impl RecomputeReport {
     /// None where no stage recomputes.
-    #[must_use]
     pub fn new(analysis: &Analysis) -> Option<Self> {
         let stages: Vec<u32> =
             (0..).zip(recomputing(&analysis.schedule)).filter_map(|(id, own)| own.then_some(id)).collect();

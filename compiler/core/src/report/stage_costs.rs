@@ -141,7 +141,6 @@ pub struct ChangeReport {
 
 impl ChangeReport {
     /// What was tried.
-    #[must_use]
     pub fn new(tried: &Alternative) -> Self {
         Self {
             change: tried.words().replace('`', ""),

@@ -21,7 +21,6 @@ pub struct TorchReport {
 
 impl TorchReport {
     /// That of a table.
-    #[must_use]
     pub fn new(table: &Table, version: Option<Version>) -> Self {
         Self {
             form: if table.has_transfers() { "transfers" } else { "tasks" },

@@ -47,7 +47,6 @@ pub struct StageVersions {
 
 impl WeightsReport {
     /// The figures of a schedule's window; none where a step flushes.
-    #[must_use]
     pub fn new(schedule: &Schedule, versions: &Versions) -> Option<Self> {
         let window = schedule.window.as_ref()?;
         let rows = window.stages.iter().zip(&versions.stages).enumerate();

@@ -44,7 +44,6 @@ pub struct ShareReport {
 
 impl ZeroReport {
     /// None where nothing is divided.
-    #[must_use]
     pub fn new(analysis: &Analysis, program: &Program, stages: &StageSet) -> Option<Self> {
         let zero = analysis.pipeline.as_ref().map(|pipeline| pipeline.zero).filter(|zero| zero.any())?;
         let per_device = (0..program.devices.len()).map(|index| {

@@ -52,13 +52,11 @@ pub struct Alternative {
 
 impl Alternative {
     /// Whether every device has room for it.
-    #[must_use]
     pub fn fits(&self) -> bool {
         self.peak <= self.limit
     }
 
     /// As a pipeline would say it: `` `rows = 1`, `microbatches 16` ``.
-    #[must_use]
     pub fn words(&self) -> String {
         let word = |(name, value): &(&str, i64)| match *name {
             "devices" | "microbatches" => format!("`{name} {value}`"),

@@ -36,7 +36,6 @@ crate::words! {
 
 impl DType {
     /// Bytes of one element.
-    #[must_use]
     pub const fn bytes(self) -> Bytes {
         match self {
             Self::BF16 => Bytes(2),
@@ -46,7 +45,6 @@ impl DType {
     }
 
     /// Whether its elements are numbers, not indices.
-    #[must_use]
     pub const fn is_number(self) -> bool {
         !matches!(self, Self::I32)
     }
@@ -61,13 +59,11 @@ impl DType {
     }
 
     /// Whether its elements are numbers to compute with: neither indices, nor for storage only.
-    #[must_use]
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F64)
     }
 
     /// The number of this type that is nearest to a number.
-    #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "rounding is what it is for")]
     pub const fn nearest(self, number: f64) -> f64 {
         match self {
@@ -78,7 +74,6 @@ impl DType {
     }
 
     /// Whether a number is a finite one of this type.
-    #[must_use]
     pub const fn holds(self, number: f64) -> bool {
         self.is_float() && number.is_finite() && self.nearest(number) == number
     }
@@ -91,7 +86,6 @@ impl fmt::Display for DType {
 }
 
 /// The bfloat16 that is nearest to a number, the even one of two; what is no number stays none.
-#[must_use]
 pub const fn rounded(number: f32) -> f32 {
     let bits = number.to_bits();
     let bits = if number.is_nan() { bits | 0x0040_0000 } else { bits + 0x7fff + (bits >> 16 & 1) };
@@ -109,25 +103,21 @@ pub struct TensorType {
 
 impl TensorType {
     /// A tensor of this type and shape.
-    #[must_use]
     pub fn new(dtype: DType, shape: &[u64]) -> Self {
         Self { dtype, shape: shape.to_vec() }
     }
 
     /// An `f32` tensor of this shape.
-    #[must_use]
     pub fn f32(shape: &[u64]) -> Self {
         Self::new(DType::F32, shape)
     }
 
     /// Number of elements.
-    #[must_use]
     pub fn elements(&self) -> u64 {
         self.shape.iter().product()
     }
 
     /// Bytes of all elements.
-    #[must_use]
     pub fn bytes(&self) -> Bytes {
         Bytes(self.elements() * self.dtype.bytes().0)
     }
@@ -141,7 +131,6 @@ impl fmt::Display for TensorType {
 }
 
 /// The shape that two shapes broadcast to, if they do.
-#[must_use]
 pub fn broadcast(a: &[u64], b: &[u64]) -> Option<Vec<u64>> {
     let rank = a.len().max(b.len());
     let size = |shape: &[u64], axis: usize| (axis + shape.len()).checked_sub(rank).map_or(1, |own| shape[own]);
@@ -190,7 +179,6 @@ pub struct Graph {
 
 impl Graph {
     /// The node with this id.
-    #[must_use]
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.index()]
     }

@@ -96,7 +96,6 @@ macro_rules! operations {
 
         impl Op {
             /// Its word in the textual IR.
-            #[must_use]
             pub const fn word(&self) -> &'static str {
                 match self {
                     Self::Unary(function) => function.word(),
@@ -106,7 +105,6 @@ macro_rules! operations {
             }
 
             /// What it has in common with others.
-            #[must_use]
             pub const fn class(&self) -> Class {
                 match self {
                     Self::Unary(_) | Self::Binary(_) => Class::Elementwise,
@@ -115,7 +113,6 @@ macro_rules! operations {
             }
 
             /// Whether the operation takes this number of inputs.
-            #[must_use]
             pub const fn takes(&self, inputs: usize) -> bool {
                 match self {
                     Self::Unary(_) => inputs == 1,

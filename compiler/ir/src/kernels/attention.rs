@@ -58,20 +58,17 @@ pub const STRIP_ROWS: u64 = 64;
 
 impl Attention {
     /// Strips of scores that exist at a time.
-    #[must_use]
     pub const fn strips(&self) -> u64 {
         if self.derivatives.is_some() { 3 } else { 2 }
     }
 
     /// Bytes of a strip.
-    #[must_use]
     pub fn strip_bytes(&self) -> Bytes {
         Bytes(self.rows.min(STRIP_ROWS) * self.columns * self.dtype.bytes().0)
     }
 
     /// Bytes beside the tensors: for [`Attention::strips`], or for two numbers of each query, with
     /// which tiles of derivatives are made in any order.
-    #[must_use]
     pub fn room_bytes(&self) -> Bytes {
         let strips = self.strips() * self.strip_bytes().0;
         let queries = self.batch.iter().product::<u64>() * self.rows;
@@ -80,14 +77,12 @@ impl Attention {
     }
 
     /// Scores that are seen, over the batch.
-    #[must_use]
     pub fn seen(&self) -> u64 {
         let hidden = if self.causal { self.rows * self.rows.saturating_sub(1) / 2 } else { 0 };
         self.batch.iter().product::<u64>() * (self.rows * self.columns).saturating_sub(hidden)
     }
 
     /// Floating-point operations, 2 per multiply-add, for the scores that are seen.
-    #[must_use]
     pub fn flops(&self) -> u64 {
         let products = if self.derivatives.is_some() { 5 } else { 2 };
         2 * self.seen() * self.width * products

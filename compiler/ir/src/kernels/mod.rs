@@ -193,13 +193,11 @@ pub struct Sum {
 }
 
 /// The kernels of a graph, fused, and the scratch that they need. Equal graphs give equal plans.
-#[must_use]
 pub fn plan(graph: &Graph) -> KernelPlan {
     plan_with(graph, Fusion::On)
 }
 
 /// As [`plan`], with or without fusion of element-wise nodes: a check that fusion changes no bit.
-#[must_use]
 pub fn plan_with(graph: &Graph, fusion: Fusion) -> KernelPlan {
     let graph = reads::direct(graph);
     let graph = match fusion {
@@ -213,7 +211,6 @@ pub fn plan_with(graph: &Graph, fusion: Fusion) -> KernelPlan {
 
 impl Kernel {
     /// The word for its kind in profiles.
-    #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Gemm(_) => "gemm",
@@ -228,7 +225,6 @@ impl Kernel {
 
     /// Floating-point operations, 2 per multiply-add, of matrix products, those of attention too; 0
     /// for all other kernels.
-    #[must_use]
     pub fn flops(&self) -> u64 {
         match self {
             Self::Gemm(gemm) => 2 * gemm.batch.iter().product::<u64>() * gemm.m * gemm.n * gemm.k,
@@ -238,7 +234,6 @@ impl Kernel {
     }
 
     /// Elements of the iteration space: what the time of all kernels but matrix products grows with.
-    #[must_use]
     pub fn elements(&self) -> u64 {
         match self {
             Self::Gemm(gemm) => gemm.batch.iter().product::<u64>() * gemm.m * gemm.n,

@@ -101,7 +101,6 @@ pub struct Signature {
 
 impl RowOp {
     /// What it takes and makes.
-    #[must_use]
     pub const fn signature(&self) -> Signature {
         use Extent::{Indices, Named, One, Pairs, Row, Rows, Table};
         let (kind, what, inputs, result): (_, _, &[_], _) = match self {
@@ -156,7 +155,6 @@ impl RowOp {
 
 impl RowKernel {
     /// The elements of an input or of the result.
-    #[must_use]
     pub const fn elements(&self, extent: Extent) -> u64 {
         match (extent, &self.op) {
             (Extent::Rows | Extent::Named, _) => self.rows * self.width,

@@ -7,7 +7,6 @@ use crate::units::Bytes;
 impl Kernel {
     /// Bytes read and written: every element of every tensor once, those that are added to twice,
     /// those that are repeated once.
-    #[must_use]
     pub fn traffic(&self) -> Bytes {
         Bytes(match self {
             Self::Gemm(gemm) => of_product(gemm),

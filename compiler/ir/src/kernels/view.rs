@@ -60,7 +60,6 @@ impl View {
     }
 
     /// Number of elements.
-    #[must_use]
     pub fn elements(&self) -> u64 {
         self.dims.iter().map(|dim| dim.size).product()
     }

@@ -29,7 +29,6 @@ impl Tensor {
     ///
     /// # Panics
     /// If there are not as many elements as the shape says.
-    #[must_use]
     pub fn new(shape: &[u64], data: Vec<f64>) -> Self {
         let shape: Vec<usize> = shape.iter().map(|size| *size as usize).collect();
         assert_eq!(data.len(), shape.iter().product::<usize>(), "{shape:?}");
@@ -37,7 +36,6 @@ impl Tensor {
     }
 
     /// Its elements in row-major order.
-    #[must_use]
     pub fn data(&self) -> &[f64] {
         &self.data
     }
@@ -62,7 +60,6 @@ type NormalRow<'f> = &'f dyn Fn(usize, &[f64], f64, f64) -> Vec<f64>;
 ///
 /// # Panics
 /// If the graph is not one that the verifier accepts, or the node is an [`Op::Input`], which has no meaning of its own.
-#[must_use]
 pub fn evaluate(node: &Node, inputs: &[&Tensor]) -> Vec<f64> {
     let input = |position: usize| inputs[position];
     let shape: Vec<usize> = node.ty.shape.iter().map(|size| *size as usize).collect();
@@ -187,7 +184,6 @@ fn concatenated(inputs: &[&Tensor], axis: usize, index: &[usize]) -> f64 {
 }
 
 /// A function of one number.
-#[must_use]
 pub fn unary(f: Unary, x: f64) -> f64 {
     match f {
         Unary::Neg => -x,

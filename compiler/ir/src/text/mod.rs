@@ -61,7 +61,6 @@ pub(crate) struct DeviceLines {
 
 impl Lines {
     /// The line of a part of the program; that of its name for the program as a whole.
-    #[must_use]
     pub fn of(&self, place: Place) -> Option<u32> {
         let device = |device: DeviceId| self.devices.get(device.index());
         match place {
@@ -79,7 +78,6 @@ impl Lines {
 }
 
 /// The text of a program.
-#[must_use]
 pub fn print(program: &Program) -> String {
     pieces(program).collect()
 }
@@ -92,13 +90,11 @@ pub fn pieces(program: &Program) -> impl Iterator<Item = String> {
 }
 
 /// A number that tells programs apart by their texts.
-#[must_use]
 pub fn digest(program: &Program) -> Digest {
     pieces(program).fold(Digest::default(), |digest, piece| digest.and(piece.as_bytes()))
 }
 
 /// The operation of a node with its attributes: `sum axis 1`. Words of the textual IR stay what they are.
-#[must_use]
 pub fn operation(node: &Node) -> String {
     let mut text = node.op.word().to_owned();
     node.op.write_attributes(node.ty.dtype, &mut text);

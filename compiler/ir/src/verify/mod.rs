@@ -76,7 +76,6 @@ pub struct Verified {
 
 impl Verified {
     /// What was verified.
-    #[must_use]
     pub const fn program(&self) -> &Program {
         &self.program
     }

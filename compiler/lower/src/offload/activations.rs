@@ -70,14 +70,12 @@ pub struct Away {
 
 impl Away {
     /// Moments at which it takes no room on the device.
-    #[must_use]
     pub const fn moments(&self) -> Range<usize> {
         self.gone..self.comes
     }
 }
 
 /// Decides what leaves, in the order in which it does.
-#[must_use]
 pub fn plan(course: &Course) -> Vec<Away> {
     let mut planner = Planner::new(course);
     let mut order: Vec<usize> = (0..course.gaps.len()).collect();
@@ -181,7 +179,6 @@ impl<'a> Planner<'a> {
 }
 
 /// How long a copy takes, given how long one of 1 MiB does.
-#[must_use]
 pub fn copied(bytes: u64, copy: u64) -> u64 {
     let time = (u128::from(bytes) * u128::from(copy)).div_ceil(1 << 20);
     u64::try_from(time).unwrap_or(u64::MAX)

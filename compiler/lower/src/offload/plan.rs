@@ -78,7 +78,6 @@ pub fn plan(reference: &Reference) -> Result<Plan, Shortage> {
 
 impl Plan {
     /// Bytes on the device during each step.
-    #[must_use]
     pub fn taken(&self, reference: &Reference) -> Vec<u64> {
         let mut taken = vec![0; reference.steps.len()];
         for stay in &self.stays {

@@ -55,7 +55,6 @@ pub struct Clock {
 
 impl Clock {
     /// Moment at which the device is free.
-    #[must_use]
     pub const fn now(&self) -> u64 {
         self.cost.end
     }
@@ -93,14 +92,12 @@ impl Clock {
     }
 
     /// What everything cost.
-    #[must_use]
     pub const fn cost(&self) -> Cost {
         Cost { waited: self.cost.waited.saturating_add(self.idle), ..self.cost }
     }
 }
 
 /// Runs the events of a device by itself.
-#[must_use]
 pub fn cost(events: &[Event]) -> Cost {
     let mut clock = Clock::default();
     events.iter().for_each(|event| clock.run(*event));

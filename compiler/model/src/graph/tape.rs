@@ -49,37 +49,31 @@ type Key = (String, Vec<NodeId>, Vec<u64>);
 impl Tape {
     /// An empty tape of numbers in single or double precision, or of bfloat16 that is computed with
     /// in single precision.
-    #[must_use]
     pub const fn new(storage: DType) -> Self {
         Self { precision: storage.arithmetic(), storage, nodes: Vec::new(), leaves: Vec::new(), known: BTreeMap::new() }
     }
 
     /// Type in which numbers are computed with.
-    #[must_use]
     pub const fn precision(&self) -> DType {
         self.precision
     }
 
     /// Type of numbers that are kept, sent or multiplied.
-    #[must_use]
     pub const fn storage(&self) -> DType {
         self.storage
     }
 
     /// Number of nodes.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
     /// Whether there is no node.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
     /// All nodes in evaluation order.
-    #[must_use]
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
@@ -90,25 +84,21 @@ impl Tape {
     }
 
     /// The node with this id.
-    #[must_use]
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.index()]
     }
 
     /// Type of a node.
-    #[must_use]
     pub fn ty(&self, id: NodeId) -> &TensorType {
         &self.node(id).ty
     }
 
     /// Shape of a node.
-    #[must_use]
     pub fn shape(&self, id: NodeId) -> &[u64] {
         &self.ty(id).shape
     }
 
     /// What a node stands for, if it is a leaf.
-    #[must_use]
     pub fn leaf_of(&self, id: NodeId) -> Option<Leaf> {
         match &self.node(id).op {
             Op::Input { operand, .. } => Some(self.leaves[*operand as usize]),

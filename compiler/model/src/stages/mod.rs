@@ -35,7 +35,6 @@ pub struct Kinds([bool; TaskKind::ALL.len()]);
 
 impl Kinds {
     /// These kinds.
-    #[must_use]
     pub fn of(kinds: &[TaskKind]) -> Self {
         let mut own = Self::default();
         for kind in kinds {
@@ -45,7 +44,6 @@ impl Kinds {
     }
 
     /// What each stage of a schedule is asked for.
-    #[must_use]
     pub fn of_schedule(schedule: &Schedule) -> Vec<Self> {
         let mut all = vec![Self::default(); schedule.n_stages()];
         for scheduled in schedule.orders.iter().flatten() {
@@ -55,25 +53,21 @@ impl Kinds {
     }
 
     /// Whether this kind is among them.
-    #[must_use]
     pub const fn has(self, kind: TaskKind) -> bool {
         self.0[kind.index()]
     }
 
     /// Whether `B` and `W` run on their own.
-    #[must_use]
     pub const fn is_split(self) -> bool {
         self.has(TaskKind::BackwardInput) || self.has(TaskKind::BackwardWeight)
     }
 
     /// Whether a backward may run at once: where it is asked for, or both of its halves are.
-    #[must_use]
     pub const fn may_join(self) -> bool {
         self.has(TaskKind::Backward) || self.has(TaskKind::BackwardInput) && self.has(TaskKind::BackwardWeight)
     }
 
     /// Whether gradients are computed at all.
-    #[must_use]
     pub const fn has_backward(self) -> bool {
         self.is_split() || self.has(TaskKind::Backward)
     }
@@ -94,7 +88,6 @@ pub struct StageRequest<'a> {
 
 /// The values, executables and weights of every stage. Given an optimizer, each group of weights has an update, asked
 /// for or not.
-#[must_use]
 pub fn stages(model: &Model, request: &StageRequest<'_>) -> StageSet {
     stages_of_slice(model, request, Position::WHOLE)
 }

@@ -13,7 +13,6 @@ use pipe_schedule::saved::Saved;
 use std::collections::BTreeSet;
 
 /// By stage. What lives with the hosts by `offload` is not kept on the devices.
-#[must_use]
 pub fn saved(stages: &StageSet, n_stages: usize, offload: Offload) -> Vec<Saved> {
     let mut all = vec![Saved::default(); n_stages];
     for value in &stages.values {

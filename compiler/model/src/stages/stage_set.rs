@@ -37,13 +37,11 @@ pub struct StageSet {
 
 impl StageSet {
     /// The stages with weights that are trained.
-    #[must_use]
     pub fn trained(&self) -> BTreeSet<StageId> {
         self.weights.iter().filter(|group| group.update.is_some()).flat_map(|group| &group.stages).copied().collect()
     }
 
     /// The stages of each group of trained weights that several share.
-    #[must_use]
     pub fn tied(&self) -> Vec<Vec<StageId>> {
         let shared = self.weights.iter().filter(|group| group.update.is_some() && group.stages.len() > 1);
         shared.map(|group| group.stages.clone()).collect()
@@ -69,13 +67,11 @@ pub struct StageExecs {
 
 impl StageExecs {
     /// The executable for one kind of task.
-    #[must_use]
     pub const fn exec_of(&self, kind: TaskKind) -> Option<ExecId> {
         self.execs[kind.index()]
     }
 
     /// The executable that runs a task of this kind. For `BW` that may be the one that runs `B` and `W` together.
-    #[must_use]
     pub fn run_of(&self, kind: TaskKind) -> Option<ExecId> {
         self.exec_of(kind).or(self.both.filter(|_| kind == TaskKind::Backward))
     }

@@ -21,13 +21,11 @@ pub const FLOWING: Bytes = Bytes(1 << 16);
 /// A stage set for stages of which nothing is known but who reads whom: each saves 1 MiB from its
 /// forward, or from where it recomputes that, to the end of its backward pass and hands on 64 KiB.
 /// There are no weights, so there is no update.
-#[must_use]
 pub fn abstract_stages(kinds: &[Kinds], graph: &StageGraph) -> StageSet {
     abstract_slices(kinds, graph, Slices::ONE)
 }
 
 /// The same where microbatches are cut into slices, each of which saves as much and carries 64 KiB to the later ones.
-#[must_use]
 pub fn abstract_slices(kinds: &[Kinds], graph: &StageGraph, slices: Slices) -> StageSet {
     let mut set = StageSet { graph: graph.clone(), ..StageSet::default() };
     let stages = (0..kinds.len()).map(StageId::from_index);

@@ -57,14 +57,12 @@ pub struct StageAccount {
 
 impl StageAccount {
     /// Weights, gradients and optimizer state.
-    #[must_use]
     pub const fn state(&self) -> u128 {
         self.weights + self.gradients + self.optimizer
     }
 
     /// What of the state lives in the memory of the host: it comes for its uses and, where an
     /// update changes it, goes back.
-    #[must_use]
     pub const fn away(&self, offload: Offload) -> u128 {
         let optimizer = if offload.optimizer { self.optimizer } else { 0 };
         let weights = if offload.parameters { self.weights } else { 0 };
@@ -72,19 +70,16 @@ impl StageAccount {
     }
 
     /// What of the state is always on the device.
-    #[must_use]
     pub const fn staying(&self, offload: Offload) -> u128 {
         self.state() - self.away(offload)
     }
 
     /// What is kept of one microbatch from the forward pass on.
-    #[must_use]
     pub fn activations(&self) -> u128 {
         self.saved.iter().map(|held| held.bytes).sum()
     }
 
     /// The same for one half of the backward pass, without what flows in: that is a buffer of its own.
-    #[must_use]
     pub fn saved_until(&self, until: Until) -> u128 {
         let all: u128 = self.saved.iter().filter(|held| held.until == until).map(|held| held.bytes).sum();
         if until == Until::Input { all - self.input } else { all }
@@ -92,7 +87,6 @@ impl StageAccount {
 }
 
 /// The parameters of the whole model.
-#[must_use]
 pub fn parameters(transformer: &Transformer) -> u128 {
     weights::total(&transformer.config, &transformer.settings)
 }

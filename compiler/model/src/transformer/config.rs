@@ -80,14 +80,12 @@ pub struct Experts {
 
 impl Config {
     /// The experts of a layer; none where it is dense.
-    #[must_use]
     pub fn experts_of(&self, layer: u64) -> Option<&Experts> {
         let index = usize::try_from(layer).unwrap_or(usize::MAX);
         self.experts.as_ref().filter(|experts| experts.is_sparse.get(index).copied().unwrap_or(false))
     }
 
     /// Width of all queries of a token.
-    #[must_use]
     pub const fn query_width(&self) -> u64 {
         self.heads * self.head_dim
     }

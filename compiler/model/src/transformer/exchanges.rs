@@ -55,7 +55,6 @@ pub struct Exchange {
 }
 
 /// What a task of a stage waits for.
-#[must_use]
 pub fn within(transformer: &Transformer, stage: &StageAccount, kind: TaskKind) -> Vec<Exchange> {
     let again = transformer.settings.recompute == Recompute::Full;
     match kind {
@@ -74,7 +73,6 @@ pub fn within(transformer: &Transformer, stage: &StageAccount, kind: TaskKind) -
 }
 
 /// What goes on beside a task of a stage, which ends no earlier: what ZeRO gathers and scatters for every microbatch.
-#[must_use]
 pub fn beside(transformer: &Transformer, stage: &StageAccount, kind: TaskKind) -> Vec<Exchange> {
     let (settings, mut all) = (&transformer.settings, Vec::new());
     let reads = !matches!(kind, TaskKind::BackwardWeight | TaskKind::Update);
@@ -89,7 +87,6 @@ pub fn beside(transformer: &Transformer, stage: &StageAccount, kind: TaskKind) -
 
 /// What follows the last backward of a step: sums of gradients, and new weights where each pipeline
 /// has made a part of them.
-#[must_use]
 pub fn at_end(transformer: &Transformer, stage: &StageAccount) -> Vec<Exchange> {
     let gradient = transformer.settings.gradient_bytes.into();
     match transformer.settings.zero {

@@ -49,7 +49,6 @@ pub struct Transformer {
 
 impl Transformer {
     /// Where a setting is written, or else where the model is named.
-    #[must_use]
     pub fn place(&self, setting: &str) -> Span {
         self.places.get(setting).copied().unwrap_or(self.span)
     }

@@ -34,7 +34,6 @@ pub struct Late {
 }
 
 /// Says which version a forward does not find, or which gradients would mix.
-#[must_use]
 pub fn too_late(late: Late, span: Span, per_step: u32) -> Diagnostic {
     let Late { stage, kind, start, update, enough } = late;
     let starts = format!("{} of {stage} starts at slot {start} of its step", kind.letters());
@@ -70,7 +69,6 @@ fn start(block: &Block, starts: &Starts, kind: TaskKind, microbatch: u64) -> u64
 }
 
 /// Slots from one step to the next. Steps are whole blocks.
-#[must_use]
 pub fn step_length(block: &Block, per_step: u64) -> u64 {
     (per_step / u64::from(block.microbatches.max(1))).saturating_mul(block.period)
 }
@@ -165,7 +163,6 @@ pub struct Update {
 }
 
 /// Where the updates of a window stand, by device; in the order in which they are made. None where a step flushes.
-#[must_use]
 pub fn updates(schedule: &Schedule) -> Vec<Vec<Update>> {
     let mut all: Vec<Vec<(u64, Update)>> = vec![Vec::new(); schedule.n_devices()];
     let (Some(window), Some(block)) = (&schedule.window, &schedule.block) else {

@@ -39,7 +39,6 @@ pub struct Sums {
 
 impl Sums {
     /// Those of a schedule; `gradient` is the kind of task that computes a stage's weight gradient.
-    #[must_use]
     pub fn of(schedule: &Schedule, gradient: impl Fn(StageId, MicrobatchId) -> TaskKind) -> Self {
         let Some(window) = schedule.window.as_ref().filter(|_| schedule.placement.is_replicated()) else {
             return Self::default();
@@ -57,32 +56,27 @@ impl Sums {
     }
 
     /// Whether a sum of a stage's gradients travels.
-    #[must_use]
     pub fn travels(&self, stage: StageId) -> bool {
         self.travels.get(stage.index()) == Some(&true)
     }
 
     /// Whether any sum travels.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.travels.is_empty()
     }
 
     /// The microbatch whose sum the weight gradient of another one is added to, if that is not the first of its step.
-    #[must_use]
     pub fn before(&self, stage: StageId, microbatch: MicrobatchId) -> Option<MicrobatchId> {
         let adds = self.travels(stage) && !microbatch.0.is_multiple_of(self.per_step);
         adds.then(|| MicrobatchId(microbatch.0 - 1))
     }
 
     /// What a task waits for beside the sum that it adds to.
-    #[must_use]
     pub fn waits(&self, task: Task) -> &[Task] {
         if self.waits.is_empty() { &[] } else { self.waits.get(&task).map_or(&[], Vec::as_slice) }
     }
 
     /// Whether a task is of the last microbatch of a step, of a stage whose sum travels.
-    #[must_use]
     pub fn is_total(&self, task: Task) -> bool {
         self.travels(task.stage) && (task.microbatch.0 + 1).is_multiple_of(self.per_step)
     }
@@ -97,7 +91,6 @@ impl Sums {
 
 /// Whether sums travel in the order of the slots of a block, so that steps of no length are stuck
 /// for them. Sums of these stages travel where they are replicated.
-#[must_use]
 pub fn follow_slots(block: &Block, placement: &Placement, is_trained: impl Fn(StageId) -> bool) -> bool {
     let cycles = cycles(block, placement.n_stages());
     let travels = |stage: StageId| is_trained(stage) && placement.has_replicas(stage);

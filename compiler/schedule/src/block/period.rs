@@ -20,7 +20,6 @@ pub struct Turn {
 }
 
 /// How many blocks a turn has, and whether it is repeated: not if a step ends before devices repeat.
-#[must_use]
 pub fn blocks(size: u32, placement: &Placement, n_microbatches: u32) -> (u32, bool) {
     let size = size.max(1);
     let repeated = placement.repeats().map(|period| (period, period / common_divisor(size, period)));
@@ -31,7 +30,6 @@ pub fn blocks(size: u32, placement: &Placement, n_microbatches: u32) -> (u32, bo
 }
 
 /// Lays blocks side by side.
-#[must_use]
 pub fn turn(block: &Block, placement: &Placement, (n_devices, n_microbatches): (usize, u32)) -> Turn {
     let (blocks, repeats) = blocks(block.microbatches, placement, n_microbatches);
     let mut tasks: Vec<Vec<BlockTask>> = vec![Vec::new(); n_devices];

@@ -55,7 +55,6 @@ struct Cycle {
 }
 
 /// The pace of a turn's tasks; none where finding it would take too long, or without a period.
-#[must_use]
 pub fn pace(schedule: &Schedule, turn: &Turn, costs: &Costs) -> Option<Pace> {
     let period = turn.period?;
     let (waits, n_tasks) = waits(schedule, turn, costs, period)?;

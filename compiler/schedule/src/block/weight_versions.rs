@@ -40,7 +40,6 @@ pub struct Cycle {
 }
 
 /// The cycles of all stages of a block.
-#[must_use]
 pub fn cycles(block: &Block, n_stages: usize) -> Vec<Cycle> {
     // Which task of a stage is its last one does not depend on who feeds whom.
     let dependencies = Dependencies::of_block(block, &StageGraph::chain(n_stages));
@@ -64,20 +63,17 @@ pub fn cycles(block: &Block, n_stages: usize) -> Vec<Cycle> {
 
 impl Cycle {
     /// The fewest blocks of a step with which the version before that of its beginning is always there in time.
-    #[must_use]
     pub fn blocks_for_previous(&self) -> u64 {
         let longest = self.tasks.iter().map(|(forward, _)| self.end.saturating_sub(*forward)).max().unwrap_or(0);
         longest.div_ceil(self.period).saturating_sub(1).max(1)
     }
 
     /// The same in microbatches.
-    #[must_use]
     pub fn enough_for_previous(&self) -> u64 {
         self.blocks_for_previous().saturating_mul(self.tasks.len() as u64)
     }
 
     /// Whether the weight gradients of a stage start in the order of the microbatches, in steps of every length.
-    #[must_use]
     pub fn is_in_order(&self) -> bool {
         let starts = || self.tasks.iter().map(|(_, last)| *last);
         let next_block = starts().next().map(|first| first.saturating_add(self.period));
@@ -137,7 +133,6 @@ impl Cycle {
     }
 
     /// What is read and kept at most, over steps of all lengths in which versions are there in time.
-    #[must_use]
     pub fn most(&self, weights: Weights) -> Kept {
         match weights {
             Weights::Previous => Kept { most_behind: 1, buffers: 2 },

@@ -49,7 +49,6 @@ pub struct Bound {
 
 /// The best bound for schedules in which stages hold at least so much of a microbatch, and devices
 /// at most so much, by [`DeviceId`].
-#[must_use]
 pub fn lower_bound(
     schedule: &Schedule,
     dependencies: &Dependencies,
@@ -101,7 +100,6 @@ pipe_ir::words! {
 
 impl Forms {
     /// Those of a schedule.
-    #[must_use]
     pub fn of(schedule: &Schedule, dependencies: &Dependencies) -> Self {
         let mut stages = (0..schedule.n_stages()).map(StageId::from_index);
         match () {
@@ -115,7 +113,6 @@ impl Forms {
 /// The bound where each backward may have either form, whatever the schedule has. None where the
 /// costs of a form are not known: those of a model are only known for the tasks that its schedule
 /// asks for.
-#[must_use]
 pub fn of_either_form(
     schedule: &Schedule,
     dependencies: &Dependencies,
@@ -134,7 +131,6 @@ pub fn of_either_form(
 
 /// The most that a device works at least, where a forward may share it with each backward: no
 /// device's time from its first start to its last end is shorter for all devices.
-#[must_use]
 pub fn least_work(schedule: &Schedule, dependencies: &Dependencies, costs: &Costs) -> Ticks {
     let chain = Chain::new(schedule, dependencies, costs);
     let of_share = |share: &Share| {

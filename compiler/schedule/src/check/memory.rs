@@ -29,7 +29,6 @@ pub struct Peak {
 }
 
 /// Counts what is alive on every device, by [`DeviceId`].
-#[must_use]
 pub fn peaks(schedule: &Schedule, dependencies: &Dependencies) -> Vec<Peak> {
     let peak = |order: &Vec<ScheduledTask>| {
         let mut peak = Peak { activations: 0, position: 0 };
@@ -59,7 +58,6 @@ pub struct Certificate {
 
 /// The certificate of every device, by [`DeviceId`]; `None` where the schedule is not a building block, or a step ends
 /// before the devices of its replicated stages repeat.
-#[must_use]
 pub fn certificates(schedule: &Schedule) -> Option<Vec<Certificate>> {
     let block = schedule.block.as_ref()?;
     let turn = turn(block, &schedule.placement, (schedule.n_devices(), schedule.n_microbatches));

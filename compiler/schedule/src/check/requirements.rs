@@ -81,7 +81,6 @@ pub struct Reach<'a> {
 
 impl<'a> Reach<'a> {
     /// What follows from certificates: exactly that, unless the step is too short to reach it, or is reordered.
-    #[must_use]
     pub fn of(schedule: &'a Schedule, devices: &[Certificate], n_microbatches: u32) -> Self {
         let is_reached = |held: &&Certificate| schedule.reorder.is_none() && u64::from(n_microbatches) >= held.from;
         let peak = |activations| Peak { activations, position: 0 };

@@ -37,7 +37,6 @@ pub enum Objective {
 
 impl Objective {
     /// What options and programs call it.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Makespan => "makespan",
@@ -46,7 +45,6 @@ impl Objective {
     }
 
     /// What reports call it.
-    #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
             Self::Makespan => "makespan",

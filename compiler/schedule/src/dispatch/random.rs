@@ -6,7 +6,6 @@ pub struct Random(u64);
 
 impl Random {
     /// The source that a seed stands for.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }

@@ -34,7 +34,6 @@ const FINALISTS: usize = 2;
 /// A shorter schedule of the same tasks under these costs, with the evidence that it runs to its end; the given one
 /// where none was found, or stages live on several devices. `saved`, by stage, limits the bytes of each device
 /// to those of the given order.
-#[must_use]
 pub fn reorder(schedule: Schedule, order: Order, costs: &Costs, saved: Option<&[Saved]>) -> (Schedule, Order) {
     let has_pairs = || schedule.orders.iter().flatten().any(|scheduled| scheduled.with_next);
     if schedule.placement.is_replicated() || schedule.placement.spread_stage().is_some() || has_pairs() {

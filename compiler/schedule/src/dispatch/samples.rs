@@ -5,7 +5,6 @@ use crate::dependencies::SCHEDULED;
 use pipe_ir::ids::{DeviceId, IndexVec, StageId};
 
 /// Stages on devices, with split backwards; durations of `F`, `B` and `W`, and a latency.
-#[must_use]
 pub fn staged(place: &[usize], m: usize, capacity: i64, costs: [Time; 3], latency: Time) -> Job {
     let n = place.len();
     let hop = |one: usize, other: usize| if place[one] == place[other] { 0 } else { latency };
@@ -35,14 +34,12 @@ pub fn staged(place: &[usize], m: usize, capacity: i64, costs: [Time; 3], latenc
 }
 
 /// A V of `2 * p` stages on `p` devices.
-#[must_use]
 pub fn v(p: usize, m: usize, capacity: i64, costs: [Time; 3], latency: Time) -> Job {
     let place: Vec<usize> = (0..2 * p).map(|stage| stage.min(2 * p - 1 - stage)).collect();
     staged(&place, m, capacity, costs, latency)
 }
 
 /// A V whose backwards may run at once: durations of `F`, `B`, `W` and `BW`.
-#[must_use]
 pub fn fusing(p: usize, m: usize, capacity: i64, [f, b, w, both]: [Time; 4], latency: Time) -> Job {
     let job = v(p, m, capacity, [f, b, w], latency);
     let fusions = job.backwards(|_| true, |_| both);

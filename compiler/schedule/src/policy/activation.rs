@@ -46,7 +46,6 @@ pub struct ActivationName {
 
 impl ActivationName {
     /// The last stage that is named, if any is.
-    #[must_use]
     pub fn last(&self) -> Option<StageId> {
         self.stages.as_ref().map(|stages| StageId(stages.end - 1))
     }
@@ -94,7 +93,6 @@ pub struct Entry {
 
 impl Entry {
     /// What speaks against it, whatever stages there are.
-    #[must_use]
     pub fn excess(&self) -> Option<String> {
         let Self { name, share, .. } = self;
         match name.side {
@@ -201,7 +199,6 @@ impl Held {
     const WHOLE: Self = Self { saved: 1, waiting: 1 };
 
     /// What a task of a kind gives back when it ends.
-    #[must_use]
     pub const fn given_back(self, kind: TaskKind) -> u64 {
         match kind {
             TaskKind::BackwardInput => self.saved - self.waiting,
@@ -230,38 +227,32 @@ impl Default for Activations {
 
 impl Activations {
     /// What is held of a stage, in parts.
-    #[must_use]
     pub fn of(&self, stage: StageId) -> Held {
         self.stages.get(stage.index()).copied().unwrap_or(Held::WHOLE)
     }
 
     /// What a task takes when it starts, or gives back when it ends, if negative.
-    #[must_use]
     pub fn change(&self, dependencies: &Dependencies, task: Task) -> i64 {
         let held = self.of(task.stage);
         if dependencies.is_first(task) { held.saved.cast_signed() } else { -held.given_back(task.kind).cast_signed() }
     }
 
     /// What stages hold in something else, such as bytes.
-    #[must_use]
     pub fn in_other_parts(stages: Vec<Held>) -> Self {
         Self { whole: 1, stages }
     }
 
     /// The most parts that any stage saves.
-    #[must_use]
     pub fn most(&self) -> u64 {
         self.stages.iter().map(|held| held.saved).max().unwrap_or(1)
     }
 
     /// Whether each is one activation until its `W`.
-    #[must_use]
     pub fn is_plain(&self) -> bool {
         self.stages.iter().all(|held| *held == Held { saved: self.whole, waiting: self.whole })
     }
 
     /// Some parts in activations, as people read them.
-    #[must_use]
     pub fn words(&self, parts: u64) -> String {
         Units::of_stages(parts, usize::try_from(self.whole).unwrap_or(usize::MAX), 1).to_string()
     }

@@ -41,7 +41,6 @@ impl FromStr for Recomputation {
 
 impl Recomputation {
     /// Whether a stage is asked to.
-    #[must_use]
     pub fn has(&self, stage: StageId) -> bool {
         match self {
             Self::All => true,
@@ -50,7 +49,6 @@ impl Recomputation {
     }
 
     /// A stage that it names, and that is not one of so many.
-    #[must_use]
     pub fn beyond(&self, n_stages: usize) -> Option<StageId> {
         let Self::Stages(ranges) = self else { return None };
         let last = ranges.iter().filter(|range| !range.is_empty()).map(|range| range.end - 1).max()?;
@@ -59,7 +57,6 @@ impl Recomputation {
 }
 
 /// The stages of a schedule that recompute, by [`StageId`].
-#[must_use]
 pub fn recomputing(schedule: &Schedule) -> Vec<bool> {
     let mut all = vec![false; schedule.n_stages()];
     for task in schedule.orders.iter().flatten().map(|scheduled| scheduled.task) {
@@ -78,7 +75,6 @@ const fn is_backward(kind: TaskKind) -> bool {
 }
 
 /// How many tasks [`insert`] adds.
-#[must_use]
 pub fn added(schedule: &Schedule, is_asked: impl Fn(StageId) -> bool) -> usize {
     let has = recomputing(schedule);
     let tasks = schedule.orders.iter().flatten().map(|scheduled| scheduled.task);
@@ -117,7 +113,6 @@ pub fn insert(schedule: &mut Schedule, is_asked: impl Fn(StageId) -> bool) {
 }
 
 /// The same tasks without recomputation, as orders.
-#[must_use]
 pub fn without(schedule: &Schedule) -> Schedule {
     let mut schedule = schedule.clone();
     schedule.orders.iter_mut().for_each(|order| order.retain(|one| one.task.kind != TaskKind::Recompute));
@@ -126,7 +121,6 @@ pub fn without(schedule: &Schedule) -> Schedule {
 
 /// Costs of a schedule [`without`] recomputation that takes as long: backwards of these stages take
 /// what their `R` takes, too.
-#[must_use]
 pub fn folded(costs: &Costs, recomputing: &[bool]) -> Costs {
     let mut costs = costs.clone();
     for (tasks, _) in costs.tasks.iter_mut().zip(recomputing).filter(|(_, recomputes)| **recomputes) {

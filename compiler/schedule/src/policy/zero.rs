@@ -18,44 +18,37 @@ impl Zero {
     pub const ALL: [Self; 3] = [Self(1), Self(2), Self(3)];
 
     /// A stage by its number; none where there is no such stage.
-    #[must_use]
     pub fn new(number: i64) -> Option<Self> {
         u32::try_from(number).ok().filter(|number| *number <= Self::LAST).map(Self)
     }
 
     /// Whether anything is divided.
-    #[must_use]
     pub const fn any(self) -> bool {
         self.0 > 0
     }
 
     /// Whether gradients leave when their sum is made.
-    #[must_use]
     pub const fn gradients(self) -> bool {
         self.0 > 1
     }
 
     /// Whether weights are divided between their uses.
-    #[must_use]
     pub const fn parameters(self) -> bool {
         self.0 > 2
     }
 
     /// Whether programs can do both: the state that a device has of its share comes from the host
     /// for the update at the end of the step.
-    #[must_use]
     pub const fn goes_with(self, offload: Offload) -> bool {
         self.0 == 0 || !offload.state() || self.0 == 1 && !offload.parameters
     }
 
     /// Its number.
-    #[must_use]
     pub const fn number(self) -> u32 {
         self.0
     }
 
     /// What is divided, in words.
-    #[must_use]
     pub const fn words(self) -> &'static str {
         match self.0 {
             0 => "nothing",

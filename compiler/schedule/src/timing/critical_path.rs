@@ -24,7 +24,6 @@ pub struct CriticalPath {
 }
 
 /// Walks back from the task that ends last, always to what the start of a task waited for.
-#[must_use]
 pub fn critical_path(schedule: &Schedule, order: &Order, costs: &Costs, timeline: &Timeline) -> CriticalPath {
     let mut path = CriticalPath::default();
     let last = (0..schedule.n_devices()).map(DeviceId::from_index).max_by_key(|device| {

@@ -25,7 +25,6 @@ pub struct Costs {
 
 impl Costs {
     /// Duration of a task, or of two that share a device.
-    #[must_use]
     pub fn of_node(&self, node: &[ScheduledTask]) -> Ticks {
         let each = node.iter().map(|one| self.of(one.task.kind, one.task.stage));
         let sum = each.fold(Ticks::ZERO, |sum, duration| sum + duration);
@@ -36,14 +35,12 @@ impl Costs {
     }
 
     /// How much longer the two halves of a backward take than both at once, if they do.
-    #[must_use]
     pub fn saved_by_fusing(&self, stage: StageId) -> Ticks {
         let halves = self.of(TaskKind::BackwardInput, stage) + self.of(TaskKind::BackwardWeight, stage);
         halves - self.of(TaskKind::Backward, stage)
     }
 
     /// By stage: whether both halves of a backward take longer at once than one after the other.
-    #[must_use]
     pub fn are_slower_at_once(&self) -> Vec<bool> {
         let is_slower = |stage: StageId| {
             let halves = self.of(TaskKind::BackwardInput, stage) + self.of(TaskKind::BackwardWeight, stage);
@@ -53,7 +50,6 @@ impl Costs {
     }
 
     /// Duration of a task.
-    #[must_use]
     pub fn of(&self, kind: TaskKind, stage: StageId) -> Ticks {
         self.tasks[stage.index()][kind.index()]
     }

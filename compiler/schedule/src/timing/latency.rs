@@ -14,13 +14,11 @@ pub struct Latency {
 
 impl Latency {
     /// The same for every link.
-    #[must_use]
     pub fn uniform(usual: Ticks) -> Self {
         Self { usual, links: Vec::new() }
     }
 
     /// The same, but for some links; of several numbers for one link, the last one holds.
-    #[must_use]
     pub fn with_links(usual: Ticks, links: impl Iterator<Item = (DeviceId, DeviceId, Ticks)>) -> Self {
         let mut links: Vec<_> = links.map(|(one, other, time)| ((one.min(other), one.max(other)), time)).collect();
         // A stable sort, read from the end: what was said last comes first.
@@ -31,7 +29,6 @@ impl Latency {
     }
 
     /// From one device to another: nothing on one device.
-    #[must_use]
     pub fn between(&self, one: DeviceId, other: DeviceId) -> Ticks {
         if one == other {
             return Ticks::ZERO;
@@ -43,7 +40,6 @@ impl Latency {
 
     /// From the devices that have something to those that need it, both ascending: each takes it
     /// from the nearest one, where it does not have it already, and the last one counts.
-    #[must_use]
     pub fn between_sets(&self, from: &[DeviceId], to: &[DeviceId]) -> Ticks {
         if let ([one], [other]) = (from, to) {
             return self.between(*one, *other);
@@ -72,7 +68,6 @@ impl Latency {
     }
 
     /// From one device to the last of some others: nothing where there are no others.
-    #[must_use]
     pub fn farthest(&self, from: DeviceId, to: impl Iterator<Item = DeviceId>) -> Ticks {
         let mut others = to.filter(|device| *device != from);
         if self.links.is_empty() {

@@ -32,7 +32,6 @@ pub struct Member {
 
 impl Member {
     /// When it joins.
-    #[must_use]
     pub fn joins(self, timeline: &Timeline) -> Ticks {
         self.after.map_or(Ticks::ZERO, |after| timeline.ends[self.device.index()][after as usize])
     }

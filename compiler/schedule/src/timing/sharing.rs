@@ -27,7 +27,6 @@ pub struct Sharing {
 impl Sharing {
     /// Processors, each with its devices and how many tasks it does at once. Nothing where a device
     /// of them all is missing, or is there twice.
-    #[must_use]
     pub fn new(processors: &[(Vec<DeviceId>, u64)]) -> Option<Self> {
         let n_devices = processors.iter().map(|(devices, _)| devices.len()).sum();
         let mut of = vec![None; n_devices];
@@ -42,13 +41,11 @@ impl Sharing {
     }
 
     /// Whether any of so many devices may have to share.
-    #[must_use]
     pub fn binds(&self, n_devices: usize) -> bool {
         self.processors(n_devices).any(|(devices, at_once)| devices.len() as u64 > at_once)
     }
 
     /// The same of as many devices as it is about.
-    #[must_use]
     pub fn binds_any(&self) -> bool {
         self.binds(self.of.len())
     }

@@ -88,7 +88,6 @@ pub struct Updated {
 }
 
 /// Times every task of a schedule: in one pass along a global order, where every device has its own processor.
-#[must_use]
 pub fn simulate(schedule: &Schedule, order: &Order, costs: &Costs) -> Timeline {
     if costs.sharing.binds(schedule.n_devices()) {
         return sharing::simulate(schedule, order, costs).0;
@@ -100,7 +99,6 @@ pub fn simulate(schedule: &Schedule, order: &Order, costs: &Costs) -> Timeline {
 }
 
 /// The same, with the moments at which each device has also done its updates, right after its tasks.
-#[must_use]
 pub fn simulate_with_updates(schedule: &Schedule, order: &Order, costs: &Costs) -> (Timeline, Vec<Ticks>) {
     if costs.sharing.binds(schedule.n_devices()) {
         return sharing::simulate(schedule, order, costs);
@@ -122,7 +120,6 @@ pub struct Ready {
 
 /// The same where the start and the end of each task, or of two that share a device, follow in any
 /// way from what it waits for.
-#[must_use]
 pub fn simulate_with(
     schedule: &Schedule,
     order: &Order,
@@ -157,7 +154,6 @@ impl Timeline {
     }
 
     /// When the task at a position ends.
-    #[must_use]
     pub fn end(&self, at: Position) -> Ticks {
         self.ends[at.device.index()][at.position as usize]
     }
@@ -225,7 +221,6 @@ impl Timeline {
 
     /// From the first start of the schedule, which is 0, to the last end, of a task, a reduction or
     /// an update that copies belong to.
-    #[must_use]
     pub fn makespan(&self) -> Ticks {
         let tasks = self.ends.iter().filter_map(|ends| ends.last().copied());
         let (reduced, updated) = (self.reduced.map(|(end, _)| end), self.updated.map(|updated| updated.end));
@@ -233,19 +228,16 @@ impl Timeline {
     }
 
     /// When a device starts its first task; 0 where it has none.
-    #[must_use]
     pub fn first_start(&self, device: DeviceId) -> Ticks {
         self.starts[device.index()].first().copied().unwrap_or_default()
     }
 
     /// When a device ends its last task.
-    #[must_use]
     pub fn last_end(&self, device: DeviceId) -> Ticks {
         self.ends[device.index()].last().copied().unwrap_or_default()
     }
 
     /// Time that a device spends in tasks.
-    #[must_use]
     pub fn busy(&self, device: DeviceId) -> Ticks {
         let (starts, ends) = (&self.starts[device.index()], &self.ends[device.index()]);
         let mut busy = (Ticks::ZERO, Ticks::ZERO);
@@ -257,7 +249,6 @@ impl Timeline {
     }
 
     /// The papers' figure: the longest time from first start to last end on one device.
-    #[must_use]
     pub fn longest_stage(&self) -> Ticks {
         let devices = (0..self.ends.len()).map(DeviceId::from_index);
         devices.map(|device| self.last_end(device) - self.first_start(device)).max().unwrap_or_default()

@@ -102,7 +102,6 @@ impl SearchTarget<'_> {
     }
 
     /// The same target with a change that may be made, if a first look finds something shorter than without.
-    #[must_use]
     pub fn shorter(&self, prepared: Prepared, options: Options, workers: &dyn Workers) -> Prepared {
         let options = Options { rounds: 0, ..options };
         let recomputes = recomputing(&prepared.problem.schedule).contains(&true);

@@ -157,7 +157,6 @@ impl Prepared {
     }
 
     /// Whether it is not known exactly how much memory there is beside what programs need anyway.
-    #[must_use]
     pub const fn estimates_memory(&self) -> bool {
         self.limit.is_some()
     }
@@ -172,7 +171,6 @@ impl Prepared {
 
     /// Orders that may fit although the estimate says otherwise: the target's own, and one microbatch after
     /// the other. The shortest comes first.
-    #[must_use]
     pub fn instead_of(&self, found: &Progress) -> Vec<Progress> {
         let Problem { job, schedule, .. } = &self.problem;
         self.measured(found, job.orders(schedule).into_iter().chain(job.in_turn()))
@@ -180,7 +178,6 @@ impl Prepared {
 
     /// The same, and standard schedules with the places of the target that may fit: the shortest ones, and
     /// the shortest of those that fit by the estimate.
-    #[must_use]
     pub fn all_instead_of(&self, found: &Progress) -> Vec<Progress> {
         let job = &self.problem.job;
         let mut all = self.instead_of(found);
@@ -263,7 +260,6 @@ impl Prepared {
 
     /// Whether the whole step of what was found, as its report has it, is as short as the bound: then
     /// nothing is shorter.
-    #[must_use]
     pub fn is_proved(&self, found: &Progress, compilation: &Compilation) -> bool {
         let Some(analysis) = compilation.analysis.as_ref().filter(|_| compilation.report.ok) else { return false };
         let length = match self.problem.objective {

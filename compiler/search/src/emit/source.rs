@@ -24,7 +24,6 @@ enum Part {
 
 /// A `schedule` declaration with this name, with a line of documentation per line of `about`. Every
 /// stage has the same devices for all microbatches, and takes them in turn.
-#[must_use]
 pub fn source(schedule: &Schedule, name: &str, about: &str) -> String {
     format::styled(declaration(schedule, name, about))
 }

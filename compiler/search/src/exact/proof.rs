@@ -12,7 +12,6 @@ pub type Bounds = Vec<(&'static str, Time)>;
 
 /// Bounds on the makespan that suppose a schedule shorter than `below`, with so many partial
 /// schedules at once at most. None is above `below`.
-#[must_use]
 pub fn of_makespan(job: &Job, below: Time, width: usize) -> Bounds {
     let jobs = [job.relaxed(), job.relaxed().reversed()];
     let beam = || Beam { width, below, exact: true };
@@ -31,7 +30,6 @@ pub fn of_makespan(job: &Job, below: Time, width: usize) -> Bounds {
 }
 
 /// Bounds on the longest stage.
-#[must_use]
 pub fn of_longest_stage(job: &Job) -> Bounds {
     let job = job.relaxed();
     vec![

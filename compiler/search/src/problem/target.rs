@@ -168,7 +168,6 @@ impl Problem {
     }
 
     /// The lower bound on the makespan for this memory, in the unit of the costs.
-    #[must_use]
     pub fn makespan_bound(&self) -> Ticks {
         let memory = (&self.held, self.memory.as_slice());
         lower_bound(&self.schedule, &self.forms(), &self.costs, memory).makespan
@@ -182,26 +181,22 @@ impl Problem {
     }
 
     /// No schedule is shorter, with pairs or without.
-    #[must_use]
     pub fn bound(&self, found: &Progress) -> Time {
         if self.pairs_pay { self.bound.min(found.bound) } else { found.bound }
     }
 
     /// Whether nothing is shorter than what was found. Where costs are too large to be counted exactly, nobody knows.
-    #[must_use]
     pub fn is_proved(&self, found: &Progress) -> bool {
         self.scale.is_exact && self.bound(found) == found.length
     }
 
     /// What lengths are.
-    #[must_use]
     pub fn words(&self) -> String {
         let of = if self.ends_with_tasks { "" } else { " of the tasks" };
         format!("{}{of}", self.objective.words())
     }
 
     /// A length in the unit of the costs.
-    #[must_use]
     pub fn ticks(&self, length: Time) -> Ticks {
         self.scale.ticks(length)
     }
@@ -209,7 +204,6 @@ impl Problem {
     /// The schedule that was found, and what is to be said of its steady state, if it has one. Of a
     /// known schedule that is as short and a block from beginning to end there is no need of
     /// another one. Where it costs nothing, all backwards of a stage run at once.
-    #[must_use]
     pub fn schedule(&self, found: &Progress) -> (Schedule, String) {
         let (job, orders, schedule) = self.written(found);
         let plan = Plan::new(&job, self.objective, &orders);

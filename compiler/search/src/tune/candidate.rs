@@ -59,7 +59,6 @@ pub struct Candidate {
 
 impl Layout {
     /// The settings of a transformer that is divided so, and keeps this.
-    #[must_use]
     pub fn settings(&self, base: &Settings, keeping: Keeping) -> Settings {
         Settings {
             rows: self.rows,
@@ -77,7 +76,6 @@ impl Layout {
 
 impl Candidate {
     /// The pipeline as it is elaborated.
-    #[must_use]
     pub fn pipeline(&self, problem: &Problem) -> Pipeline {
         let keeping = self.keeping;
         let mut settings = self.layout.settings(&problem.transformer.settings, keeping);
@@ -102,7 +100,6 @@ impl Candidate {
     }
 
     /// The pipeline as source, behind a comment.
-    #[must_use]
     pub fn source(&self, problem: &Problem, comment: &str) -> String {
         let mut text: String = comment.lines().map(|line| format!("// {line}").trim_end().to_owned() + "\n").collect();
         let Self { layout, variant, keeping, nodes } = self;

@@ -33,7 +33,6 @@ pub struct StepTime {
 
 impl StepTime {
     /// Whether devices and their hosts have room for it.
-    #[must_use]
     pub fn fits(&self, problem: &Problem) -> bool {
         let has_room = problem.cluster.host_of_device().is_none_or(|host| self.host <= host);
         self.bytes <= problem.limit && has_room

@@ -41,7 +41,6 @@ impl Variant {
     }
 
     /// As a pipeline calls it: `interleaved_1f1b(chunks = 2)`.
-    #[must_use]
     pub fn call(&self) -> String {
         let parameters: Vec<String> = self.parameters.iter().map(|(name, value)| format!("{name} = {value}")).collect();
         if parameters.is_empty() { self.name.to_owned() } else { format!("{}({})", self.name, parameters.join(", ")) }
@@ -50,7 +49,6 @@ impl Variant {
 
 /// What is tried on so many devices for a model of so many layers: no stage may be empty. On one
 /// device all orders take equally long, so only the one that holds least is tried.
-#[must_use]
 pub fn variants(devices: u64, layers: u64) -> Vec<Variant> {
     let fits = |stages_of_device: u64| stages_of_device * devices <= layers;
     if devices == 1 {

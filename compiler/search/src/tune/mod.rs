@@ -35,7 +35,6 @@ use pipe_syntax::source::{Source, Sources};
 
 /// Every candidate of a problem in every order of its nodes, timed whatever its bounds say: what
 /// [`tune`] must agree with, for small problems.
-#[must_use]
 pub fn exhaustive(problem: &Problem) -> Vec<(Candidate, Result<StepTime, String>)> {
     let written = Instance::new(problem);
     let orders = orders(problem);
@@ -74,7 +73,6 @@ fn allowed(problem: &Problem, layout: &Layout) -> impl Iterator<Item = Variant> 
 }
 
 /// The source of a candidate, judged as `check` judges it on the problem's cluster.
-#[must_use]
 pub fn analysis(problem: &Problem, source: &str, name: &str) -> (Compilation, Sources) {
     let mut sources = Sources::default();
     let root = Source { name: name.to_owned(), text: source.to_owned() };

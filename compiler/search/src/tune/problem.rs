@@ -153,14 +153,12 @@ fn held(fixed: Vec<(String, i64)>, span: Span) -> Result<BTreeMap<String, u64>, 
 
 impl Problem {
     /// Whether nodes may be filled in any order, and that makes a difference.
-    #[must_use]
     pub fn is_order_free(&self) -> bool {
         let is_even = self.cluster.is_even() && self.cluster.is_even_inside();
         !is_even && self.transformer.settings.nodes == AS_NUMBERED
     }
 
     /// The time that so many bytes take between a device and its host.
-    #[must_use]
     pub fn copying(&self, bytes: u128) -> Ticks {
         let said = self.request.costs.as_ref().and_then(|costs| costs.copy).or(self.cluster.copy());
         let time = bytes.saturating_mul(said.unwrap_or_default().0.into()) >> 20;
@@ -168,7 +166,6 @@ impl Problem {
     }
 
     /// Whether a setting may have a value.
-    #[must_use]
     pub fn allows(&self, name: &str, value: u64) -> bool {
         self.fixed.get(name).is_none_or(|fixed| *fixed == value)
     }

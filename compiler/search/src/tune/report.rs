@@ -200,7 +200,6 @@ impl RefusalReport {
 
 impl CandidateReport {
     /// That of a candidate.
-    #[must_use]
     pub fn new(candidate: &Candidate) -> Self {
         let Candidate { layout, variant, keeping, nodes } = candidate;
         Self {
@@ -217,7 +216,6 @@ impl CandidateReport {
 
 impl BestReport {
     /// A candidate as the compiler judged its source.
-    #[must_use]
     pub fn new(candidate: &Candidate, taken: &StepTime, report: &Report) -> Self {
         let cluster = report.cluster.as_ref();
         Self {
@@ -237,7 +235,6 @@ impl BestReport {
 
 impl TuneReport {
     /// Without figures.
-    #[must_use]
     pub fn new(target: &str) -> Self {
         let not_tried = LEFT_OUT.iter().map(|(name, reason)| RefusalReport::new(name, reason)).collect();
         Self { schema: SCHEMA, target: target.to_owned(), not_tried, ..Self::default() }

@@ -38,7 +38,6 @@ fn divisors(number: u64) -> Vec<u64> {
 }
 
 /// All layouts of a problem.
-#[must_use]
 pub fn space(problem: &Problem) -> Space {
     let mut space = Space::default();
     let mut refused: Vec<(&'static str, u64, String)> = Vec::new();
@@ -118,7 +117,6 @@ fn joined(refused: Vec<(&'static str, u64, String)>) -> Vec<Refusal> {
 }
 
 /// What may be kept in a layout, what computes least first.
-#[must_use]
 pub fn keepings(problem: &Problem, layout: &Layout) -> Vec<Keeping> {
     let settings = &problem.transformer.settings;
     // Tiles of FlashAttention are never kept, so that there is nothing to select.
@@ -140,7 +138,6 @@ pub fn keepings(problem: &Problem, layout: &Layout) -> Vec<Keeping> {
 
 /// The same with state that lives with the hosts, if that is allowed: to be tried where nothing
 /// else fits, because copies only add to a step.
-#[must_use]
 pub fn away(problem: &Problem, keeping: Keeping) -> Vec<Keeping> {
     let all = Offload::STATE.into_iter().filter(|_| problem.may_offload && !keeping.offload.any());
     all.map(|offload| Keeping { offload, ..keeping }).collect()

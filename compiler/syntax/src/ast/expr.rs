@@ -92,7 +92,6 @@ pub struct Decimal {
 
 impl Decimal {
     /// The nearest floating-point number.
-    #[must_use]
     pub fn to_f64(self) -> f64 {
         self.digits as f64 / 10f64.powi(i32::try_from(self.scale).unwrap_or(i32::MAX))
     }
@@ -140,7 +139,6 @@ pub enum BinaryOp {
 
 impl BinaryOp {
     /// As written.
-    #[must_use]
     pub const fn symbol(self) -> &'static str {
         match self {
             Self::Add => "+",

@@ -109,7 +109,6 @@ pipe_ir::words! {
 
 impl Subject {
     /// Whether its limit is a number of bytes, and not of units or a share.
-    #[must_use]
     pub const fn is_in_bytes(self) -> bool {
         match self {
             Self::Memory => true,

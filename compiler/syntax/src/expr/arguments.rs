@@ -27,14 +27,12 @@ pub struct Signature<'a> {
 
 impl<'a> Signature<'a> {
     /// What is declared with parameters.
-    #[must_use]
     pub fn of(declared: &'a Name, parameters: &'a [Parameter]) -> Self {
         let names = parameters.iter().map(|parameter| parameter.name.text.as_str());
         Self { declared: Some(declared.span), ..Self::undeclared(&declared.text, names.collect(), "parameter") }
     }
 
     /// The same without the place of a declaration.
-    #[must_use]
     pub const fn undeclared(name: &'a str, parameters: Vec<&'a str>, noun: &'static str) -> Self {
         Self { name, declared: None, parameters, noun, has_positions: true }
     }
@@ -90,7 +88,6 @@ impl<'a> Signature<'a> {
     }
 
     /// The error where a parameter has neither argument nor default.
-    #[must_use]
     pub fn missing(&self, parameter: &str, call: Span) -> Diagnostic {
         let message = format!("`{}` needs a value for `{parameter}`", self.name);
         Diagnostic::error(Code::WrongArguments, call, format!("no value for `{parameter}`"), message)

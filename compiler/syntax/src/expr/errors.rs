@@ -6,14 +6,12 @@ use crate::source::Span;
 use crate::suggest;
 
 /// A name that stands for nothing; `known` are the names that could be meant.
-#[must_use]
 pub fn unknown_name<'n>(name: &str, span: Span, known: impl IntoIterator<Item = &'n str>) -> Diagnostic {
     let error = Diagnostic::error(Code::UnknownName, span, "not known here", format!("unknown name `{name}`"));
     Diagnostic { help: suggest::help(name, known), ..error }
 }
 
 /// A call of a function that there is not.
-#[must_use]
 pub fn unknown_function<'n>(name: &Name, known: impl IntoIterator<Item = &'n str>) -> Diagnostic {
     let message = format!("unknown function `{}`", name.text);
     let error = Diagnostic::error(Code::UnknownName, name.span, "not known", message);
@@ -21,28 +19,24 @@ pub fn unknown_function<'n>(name: &Name, known: impl IntoIterator<Item = &'n str
 }
 
 /// An argument with a name, of a function that has none.
-#[must_use]
 pub fn named_argument(call: &Call, name: &Name) -> Diagnostic {
     let message = format!("`{}` takes its arguments by position", call.name.text);
     Diagnostic::error(Code::WrongArguments, name.span, "no name here", message)
 }
 
 /// A call with more or fewer arguments than the function `takes`, in words.
-#[must_use]
 pub fn wrong_count(call: &Call, takes: &str) -> Diagnostic {
     let message = format!("`{}` takes {takes}, found {}", call.name.text, call.arguments.len());
     Diagnostic::error(Code::WrongArguments, call.span, "in this call", message)
 }
 
 /// A value of another type than the one that is needed; both with their articles.
-#[must_use]
 pub fn wrong_type(span: Span, expected: &str, found: &str) -> Diagnostic {
     let message = format!("expected {expected}, found {found}");
     Diagnostic::error(Code::WrongType, span, format!("this is {found}"), message)
 }
 
 /// An operation without a result.
-#[must_use]
 pub fn no_result(span: Span, message: impl Into<String>) -> Diagnostic {
     Diagnostic::error(Code::Arithmetic, span, "has no result", message)
 }

@@ -37,7 +37,6 @@ pub enum NoResult {
 
 impl NoResult {
     /// The error of an operation, which is written out with its numbers.
-    #[must_use]
     pub fn words(self, operation: impl fmt::Display) -> String {
         match self {
             Self::DivisionByZero => format!("division by zero: {operation}"),
@@ -54,13 +53,11 @@ type OfDecimals = fn(f64, f64) -> f64;
 
 impl Number {
     /// A whole number.
-    #[must_use]
     pub const fn whole(value: i64) -> Self {
         Self::Exact(Fraction::whole(value))
     }
 
     /// The whole number that this is, if it is one, and exact.
-    #[must_use]
     pub fn as_whole(self) -> Option<i64> {
         match self {
             Self::Exact(value) => value.as_whole(),
@@ -69,7 +66,6 @@ impl Number {
     }
 
     /// The nearest floating-point number.
-    #[must_use]
     pub fn to_f64(self) -> f64 {
         match self {
             Self::Exact(value) => value.to_f64(),
@@ -86,7 +82,6 @@ impl Number {
     }
 
     /// Which of two numbers is larger; none beside what is no number.
-    #[must_use]
     pub fn compare(self, other: Self) -> Option<Ordering> {
         match (self, other) {
             (Self::Exact(one), Self::Exact(other)) => Some(one.cmp(&other)),

@@ -273,38 +273,32 @@ impl Files {
     }
 
     /// What was read as a schedule of PyTorch, if the root file is one.
-    #[must_use]
     pub fn root_table(&self) -> Option<&Table> {
         self.table(self.root?)
     }
 
     /// What was read as a schedule of PyTorch, if a file is one.
-    #[must_use]
     pub fn table(&self, file: FileId) -> Option<&Table> {
         self.tables.get(&file)
     }
 
     /// The schedule of this name.
-    #[must_use]
     pub fn schedule(&self, name: &str) -> Option<&ast::Schedule> {
         self.find(Kind::Schedule, name)
             .and_then(|found| if let Declaration::Schedule(it) = found { Some(it) } else { None })
     }
 
     /// The layer of this name.
-    #[must_use]
     pub fn layer(&self, name: &str) -> Option<&ast::Layer> {
         self.find(Kind::Layer, name).and_then(|found| if let Declaration::Layer(it) = found { Some(it) } else { None })
     }
 
     /// The model of this name.
-    #[must_use]
     pub fn model(&self, name: &str) -> Option<&ast::Model> {
         self.find(Kind::Model, name).and_then(|found| if let Declaration::Model(it) = found { Some(it) } else { None })
     }
 
     /// The `config.json` that a pipeline of the root file names so, and its text.
-    #[must_use]
     pub fn config(&self, path: &str) -> Option<(FileId, &str)> {
         self.configs.get(path).map(|(file, text)| (*file, text.as_str()))
     }
@@ -342,7 +336,6 @@ impl Files {
     }
 
     /// The beginning of the root file.
-    #[must_use]
     pub fn root_span(&self) -> Span {
         Span { file: self.root.unwrap_or(FileId(0)), start: 0, end: 0 }
     }

@@ -56,14 +56,12 @@ pub fn parse_parts(file: FileId, text: &str) -> (ast::File, Diagnostics) {
 }
 
 /// Whether a text is a name: of a schedule, which may begin with a digit, or of anything else.
-#[must_use]
 pub fn is_name(text: &str, of_schedule: bool) -> bool {
     let rule = if of_schedule { Rule::schedule_name } else { Rule::name };
     text.len() < 1000 && Grammar::parse(rule, text).is_ok_and(|pairs| pairs.as_str() == text)
 }
 
 /// What may stand at the end of a text that begins a declaration, in words: those in marks are to be written so.
-#[must_use]
 pub fn expected_behind(text: &str) -> Vec<String> {
     if text.len() > MAX_BYTES || scan::nesting(FileId(0), text).is_err() {
         return Vec::new();

@@ -40,13 +40,11 @@ pipe_ir::words! {
 
 impl ActionKind {
     /// Whether it is about a stage as a whole, not about a microbatch.
-    #[must_use]
     pub const fn is_of_stage(self) -> bool {
         matches!(self, Self::Unshard | Self::Reshard | Self::ReduceGradient | Self::WaitReduceGradient)
     }
 
     /// The task, if it is one.
-    #[must_use]
     pub const fn task(self) -> Option<TaskKind> {
         match self {
             Self::Forward => Some(TaskKind::Forward),
@@ -58,7 +56,6 @@ impl ActionKind {
     }
 
     /// The action for a task, if PyTorch has one.
-    #[must_use]
     pub const fn of_task(kind: TaskKind) -> Option<Self> {
         match kind {
             TaskKind::Forward => Some(Self::Forward),
@@ -70,13 +67,11 @@ impl ActionKind {
     }
 
     /// Whether gradients of inputs come of it.
-    #[must_use]
     pub const fn is_backward(self) -> bool {
         matches!(self, Self::BackwardInput | Self::FullBackward)
     }
 
     /// Whether gradients of weights come of it.
-    #[must_use]
     pub const fn has_weight_gradients(self) -> bool {
         matches!(self, Self::BackwardWeight | Self::FullBackward)
     }
@@ -139,19 +134,16 @@ impl Action {
     }
 
     /// Whether it is an end of a transfer.
-    #[must_use]
     pub fn is_transfer(self) -> bool {
         self.is_send() || self.is_receive()
     }
 
     /// Whether something leaves.
-    #[must_use]
     pub const fn is_send(self) -> bool {
         matches!(self.kind, ActionKind::SendForward | ActionKind::SendBackward)
     }
 
     /// Whether something arrives.
-    #[must_use]
     pub const fn is_receive(self) -> bool {
         matches!(self.kind, ActionKind::ReceiveForward | ActionKind::ReceiveBackward)
     }

@@ -28,7 +28,6 @@ pub(super) fn check(table: &Table, version: Version) -> Option<Diagnostic> {
 }
 
 /// The same with the transfers that PyTorch puts in, each with the place of its task; none where it finds no order.
-#[must_use]
 pub fn lowered(table: &Table, version: Version, defers: bool) -> Option<Table> {
     let placement = table.placement();
     let rows = with_transfers(table, version, &placement)?;

@@ -15,7 +15,6 @@ const MOST_PLACES: usize = 60_000;
 
 impl Table {
     /// The file, with a schedule and a pipeline of this name.
-    #[must_use]
     pub fn syntax(&self, id: FileId, name: &str) -> File {
         let start = Span { file: id, start: 0, end: 0 };
         let span = self.rows.first().and_then(|row| row.cells.first()).map_or(start, |cell| cell.span);
@@ -42,7 +41,6 @@ impl Table {
     }
 
     /// One past the last stage.
-    #[must_use]
     pub fn n_stages(&self) -> usize {
         let last = self.actions().map(|(_, _, action, _)| action.stage).max();
         last.map_or(0, |last| last as usize + 1)

@@ -50,13 +50,11 @@ impl Table {
     }
 
     /// Whether it says who sends what when; otherwise PyTorch decides that itself.
-    #[must_use]
     pub fn has_transfers(&self) -> bool {
         self.actions().any(|(_, _, action, _)| action.kind.task().is_none())
     }
 
     /// The newest version whose form it has. Where it has no transfers, that of every version.
-    #[must_use]
     pub fn version(&self) -> Version {
         let has = |kinds: &[ActionKind]| self.actions().any(|(_, _, action, _)| kinds.contains(&action.kind));
         use ActionKind::{ReduceGradient, WaitReduceGradient, WaitSendBackward, WaitSendForward};
@@ -70,7 +68,6 @@ impl Table {
     }
 
     /// The rank of each stage: where the first of its tasks stands.
-    #[must_use]
     pub fn placement(&self) -> BTreeMap<u32, usize> {
         let mut placement = BTreeMap::new();
         for (rank, _, action, _) in self.actions().filter(|(_, _, action, _)| action.kind.task().is_some()) {
@@ -80,7 +77,6 @@ impl Table {
     }
 
     /// How many microbatches there are, if every one up to the last is there.
-    #[must_use]
     pub fn n_microbatches(&self) -> u32 {
         let last = self.actions().filter_map(|(_, _, action, _)| action.microbatch).max();
         last.map_or(0, |last| last.saturating_add(1))

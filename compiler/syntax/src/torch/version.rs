@@ -21,25 +21,21 @@ impl Version {
     pub const NEWEST: Self = Self(15);
 
     /// Whether a forward and a backward may share a rank (2.9).
-    #[must_use]
     pub const fn has_pairs(self) -> bool {
         self.0 >= 9
     }
 
     /// Whether gradients must be reduced by an action of their own (2.10).
-    #[must_use]
     pub const fn reduces(self) -> bool {
         self.0 >= 10
     }
 
     /// Whether sends and reductions must be waited for (2.15).
-    #[must_use]
     pub const fn waits(self) -> bool {
         self.0 >= 15
     }
 
     /// Whether it can move receives to the tasks that need them (`defer_pp_recv`, 2.13).
-    #[must_use]
     pub const fn defers(self) -> bool {
         self.0 >= 13
     }

@@ -98,7 +98,6 @@ pub enum Call {
 
 impl Call {
     /// The queue that it goes to.
-    #[must_use]
     pub const fn queue(&self) -> QueueId {
         match self {
             Self::Wait(queue, _) | Self::Record(queue, _) | Self::Work(queue, _) => *queue,
@@ -206,7 +205,6 @@ pub struct CommandList {
 
 impl CommandList {
     /// The queue with this id.
-    #[must_use]
     pub fn queue(&self, id: QueueId) -> Queue {
         self.queues[id.0 as usize]
     }

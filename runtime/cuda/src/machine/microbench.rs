@@ -52,7 +52,6 @@ impl Gpus {
     }
 
     /// The place of a device's GPU among these; the device is one of this process.
-    #[must_use]
     pub fn of(&self, device: DeviceId) -> usize {
         self.assignment.place(device)
     }

@@ -108,25 +108,21 @@ impl Job {
     }
 
     /// Which rank this is.
-    #[must_use]
     pub fn rank(&self) -> Rank {
         self.mailbox.rank
     }
 
     /// Whether this rank speaks for all.
-    #[must_use]
     pub fn is_first(&self) -> bool {
         self.mailbox.rank == Rank::FIRST
     }
 
     /// How many there are.
-    #[must_use]
     pub fn n_ranks(&self) -> usize {
         self.mailbox.n_ranks
     }
 
     /// What connects it to the others.
-    #[must_use]
     pub fn mailbox(&self) -> &Arc<Mailbox> {
         &self.mailbox
     }
@@ -173,7 +169,6 @@ impl Job {
     }
 
     /// Whether some rank cannot go on.
-    #[must_use]
     pub fn has_failed(&self) -> bool {
         self.mailbox.failure().is_some()
     }

@@ -65,7 +65,6 @@ impl Wire for End {
 ///
 /// # Panics
 /// If the system has no thread for each.
-#[must_use]
 pub fn job_of_threads(n_ranks: u32, settings: impl Fn(Rank) -> Settings) -> Vec<Job> {
     let sent = Arc::default();
     let join = |rank: Rank| {

@@ -89,7 +89,6 @@ pub struct UpdatedPart {
 }
 
 /// What an update changes.
-#[must_use]
 pub fn updated(program: &Program, exec: &Exec) -> UpdatedPart {
     let parameters = exec.operands.first().map(|operand| program.value(operand.value));
     let share = parameters.and_then(|value| value.share);
@@ -102,7 +101,6 @@ pub fn updated(program: &Program, exec: &Exec) -> UpdatedPart {
 }
 
 /// Whether an update leaves the old version of the weights as it is, and makes the new one in another buffer.
-#[must_use]
 pub fn makes_new_version(exec: &Exec) -> bool {
     matches!(exec.operands.as_slice(), [old, new, ..] if old.value == new.value)
 }

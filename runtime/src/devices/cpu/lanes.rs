@@ -12,7 +12,6 @@ use pulp::Simd;
 pub(super) const LANES: usize = 16;
 
 /// The vector instructions that kernels use on this machine.
-#[must_use]
 pub fn instruction_set() -> &'static str {
     struct Registers;
     impl pulp::WithSimd for Registers {

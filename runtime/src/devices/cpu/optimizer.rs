@@ -31,7 +31,6 @@ pub(crate) fn update<T: Number>(arch: Arch, training: &Training, step: u64, p: &
 }
 
 /// The learning rate of a step, counted from 0, of a run of `steps`.
-#[must_use]
 pub fn rate(rate: &LearningRate, step: u64, steps: u32) -> f64 {
     let (step, warmup) = (step as f64, f64::from(rate.warmup));
     if step < warmup {

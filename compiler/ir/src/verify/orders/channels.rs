@@ -37,7 +37,6 @@ impl Lists {
 
 /// How many receives of a channel may be open: started, and read by nobody yet. Two, so that one value can arrive while
 /// the other is used; or as many values as one executable reads of other stages.
-#[must_use]
 pub fn receive_slots(execs: &[Exec], values: &[Value]) -> usize {
     let mut writers = vec![None; values.len()];
     for exec in execs {

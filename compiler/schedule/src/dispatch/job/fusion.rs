@@ -58,7 +58,6 @@ impl Job {
     }
 
     /// The fusion of which a series is the first half.
-    #[must_use]
     pub fn fusion_from(&self, first: SeriesId) -> Option<FusionId> {
         match self.parts[first] {
             Part::First(fusion) => Some(fusion),
@@ -77,7 +76,6 @@ impl Job {
 
     /// What a device runs of one microbatch where it holds least of it: `B` and `W` at once where
     /// `B` leaves more than it gives back.
-    #[must_use]
     pub fn turn(&self, device: DeviceId) -> Vec<Mention> {
         self.fused_on(&self.all_on(device), |fusion| self.series[self.fusions[fusion].first].takes > 0)
     }
@@ -97,7 +95,6 @@ impl Job {
     }
 
     /// The memory that a mention takes on each of its devices.
-    #[must_use]
     pub fn takes(&self, mention: Mention) -> i64 {
         let (first, second) = self.series_of(mention);
         self.series[first].takes + second.map_or(0, |second| self.series[second].takes)

@@ -75,7 +75,6 @@ impl Job {
     }
 
     /// Series whose `feeds` are still to be filled in.
-    #[must_use]
     pub fn of_series(
         mut series: IndexVec<SeriesId, TaskSeries>,
         microbatches: usize,
@@ -102,13 +101,11 @@ impl Job {
     }
 
     /// The same with another number of microbatches.
-    #[must_use]
     pub fn with_microbatches(&self, microbatches: usize) -> Self {
         Self { microbatches, ..self.clone() }
     }
 
     /// The same with as much memory as any schedule may use that is allowed.
-    #[must_use]
     pub fn relaxed(&self) -> Self {
         Self { capacity: self.most.clone(), ..self.clone() }
     }
@@ -135,7 +132,6 @@ impl Job {
 
     /// The same with time running backwards: what took memory gives it back, and a schedule read from its end is one of
     /// this job.
-    #[must_use]
     pub fn reversed(&self) -> Self {
         let series = |series: &TaskSeries| {
             let needs = series.feeds.iter().map(|(next, latency)| (self.mirrored(*next), *latency)).collect();
@@ -160,7 +156,6 @@ impl Job {
     }
 
     /// Orders of the reversed job as orders of this one.
-    #[must_use]
     pub fn turned(&self, orders: &Orders) -> Orders {
         let turned = |mention: &Mention| match *mention {
             Mention::Series(series) => Mention::Series(self.mirrored(series)),
@@ -170,7 +165,6 @@ impl Job {
     }
 
     /// Number of tasks.
-    #[must_use]
     pub fn n_tasks(&self) -> usize {
         self.series.len() * self.microbatches
     }
@@ -181,14 +175,12 @@ impl Job {
     }
 
     /// The task of a series and microbatch.
-    #[must_use]
     #[inline]
     pub const fn task(&self, series: SeriesId, microbatch: MicrobatchId) -> TaskId {
         TaskId(series.0 * self.microbatches as u32 + microbatch.0)
     }
 
     /// The series and the microbatch of a task.
-    #[must_use]
     #[inline]
     pub const fn of_task(&self, task: TaskId) -> (SeriesId, MicrobatchId) {
         let microbatches = self.microbatches as u32;
@@ -196,7 +188,6 @@ impl Job {
     }
 
     /// The most time that a device works on one microbatch: no period is shorter.
-    #[must_use]
     pub fn work(&self) -> Time {
         let work = |all: &Vec<SeriesId>| all.iter().map(|series| self.least[*series]).sum();
         self.on_device.iter().map(work).max().unwrap_or(0)
@@ -213,7 +204,6 @@ impl Job {
     }
 
     /// The longest way from the end of each series' task to the end of its microbatch.
-    #[must_use]
     pub fn tails(&self) -> IndexVec<SeriesId, Time> {
         let mut tails = self.series.map(|_| 0);
         for (id, series) in self.series.iter_ids().rev() {
@@ -224,7 +214,6 @@ impl Job {
     }
 
     /// Whether every device's order keeps to its memory.
-    #[must_use]
     pub fn fits(&self, orders: &Orders) -> bool {
         orders.iter_ids().all(|(device, order)| self.fits_on(device, order.iter().copied()))
     }

@@ -15,7 +15,6 @@ pub struct Scale {
 
 impl Scale {
     /// A scale for steps of so many tasks.
-    #[must_use]
     pub fn new(costs: &Costs, n_tasks: usize) -> Self {
         // Nothing that is searched has pairs, but bounds are rounded up to what lengths with pairs may be, too.
         let tasks = || costs.tasks.iter().flatten().chain(costs.pairs.iter().flatten());
@@ -27,19 +26,16 @@ impl Scale {
     }
 
     /// A duration of the costs.
-    #[must_use]
     pub fn of(&self, ticks: Ticks) -> Time {
         Time::try_from(ticks.0 / self.divisor).unwrap_or(Time::MAX)
     }
 
     /// A lower bound of the costs: rounded up, where all durations are whole.
-    #[must_use]
     pub fn at_least(&self, ticks: Ticks) -> Time {
         if self.is_exact { Time::try_from(ticks.0.div_ceil(self.divisor)).unwrap_or(Time::MAX) } else { self.of(ticks) }
     }
 
     /// Back to the unit of the costs.
-    #[must_use]
     pub fn ticks(&self, time: Time) -> Ticks {
         Ticks(u64::try_from(time).unwrap_or(0).saturating_mul(self.divisor))
     }

@@ -24,7 +24,6 @@ impl Job {
     /// The tasks of a schedule without replicas, in whatever order it has them, and the parts of
     /// activations that each device may hold. Every backward is split in `B` and `W`, or may be
     /// fused where that takes less. The same stages recompute.
-    #[must_use]
     pub fn new(schedule: &Schedule, costs: &Costs, scale: &Scale, capacity: IndexVec<DeviceId, i64>) -> Self {
         let recomputing = recomputing(schedule);
         let splits = may_split(costs);
@@ -45,7 +44,6 @@ impl Job {
     }
 
     /// The same with backwards in the form that they have in the schedule, and no other tasks.
-    #[must_use]
     pub fn as_it_is(
         schedule: &Schedule,
         dependencies: &Dependencies,
@@ -106,7 +104,6 @@ impl Job {
     /// A schedule's tasks in their own order. Fused backwards become `B` and then `W` where that
     /// takes no longer. `None` where a series is out of microbatch order, or a task is one of another
     /// job.
-    #[must_use]
     pub fn orders(&self, schedule: &Schedule) -> Option<Orders> {
         let mut orders: Orders = self.capacity.map(|_| Vec::new());
         for (device, tasks) in (0..).map(DeviceId).zip(&schedule.orders) {
@@ -145,7 +142,6 @@ impl Job {
     }
 
     /// The tasks that orders stand for.
-    #[must_use]
     pub fn tasks(&self, orders: &Orders) -> Vec<Vec<ScheduledTask>> {
         let of_device = |order: &Vec<Mention>| {
             let mut counts = Counts::new(self);

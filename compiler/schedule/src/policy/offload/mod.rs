@@ -49,13 +49,11 @@ impl Offload {
     pub const STATE: [Self; 3] = [Self::ALL[1], Self::ALL[3], Self::ALL[5]];
 
     /// Whether anything does.
-    #[must_use]
     pub const fn any(self) -> bool {
         self.activations || self.state()
     }
 
     /// Whether state does.
-    #[must_use]
     pub const fn state(self) -> bool {
         self.optimizer || self.parameters
     }
@@ -77,7 +75,6 @@ impl Offload {
     }
 
     /// What a word of the language stands for.
-    #[must_use]
     pub fn from_word(word: &str) -> Option<Self> {
         Self::WORDS.iter().find(|(own, _)| *own == word).map(|(_, offload)| *offload)
     }

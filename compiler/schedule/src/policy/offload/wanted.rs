@@ -15,7 +15,6 @@ pub enum Wanted {
 
 impl Wanted {
     /// Whether anything may.
-    #[must_use]
     pub const fn any(self) -> bool {
         match self {
             Self::This(offload) => offload.any(),
@@ -24,7 +23,6 @@ impl Wanted {
     }
 
     /// What is named.
-    #[must_use]
     pub fn named(self) -> Offload {
         match self {
             Self::This(offload) => offload,

@@ -40,7 +40,6 @@ pub(super) fn of(tasks: &Times, said: &Said) -> impl Iterator<Item = (TaskKind, 
 }
 
 /// The halves that follow, stage by stage, under some costs.
-#[must_use]
 pub fn following(costs: &StageCosts, n_stages: usize) -> Vec<Half> {
     let of_stage = |(stage, (tasks, said)): (usize, (Times, Said))| {
         let (stage, both) = (StageId::from_index(stage), tasks[TaskKind::Backward.index()]);

@@ -171,7 +171,6 @@ impl StageCosts {
     }
 
     /// What a list of entries comes to.
-    #[must_use]
     pub fn of(entries: Vec<Entry>) -> Self {
         let mut costs = Self::default();
         for entry in &entries {
@@ -204,14 +203,12 @@ impl StageCosts {
     }
 
     /// Whether the costs of a kind were said, for all stages or for this one.
-    #[must_use]
     pub fn says(&self, kind: TaskKind, stage: StageId) -> bool {
         let is_about = |entry: &Entry| matches!(&entry.name, CostName::Stages(one, stages) if *one == kind && stages.contains(&stage.0));
         self.said[kind.index()] || self.entries.iter().any(is_about)
     }
 
     /// A pair that is said to end before one of its tasks could alone, and the words for it.
-    #[must_use]
     pub fn hasty_pair(&self) -> Option<(TaskKind, String)> {
         [TaskKind::BackwardInput, TaskKind::Backward].into_iter().find_map(|backward| {
             let pair = self.pairs[backward.index()]?;
@@ -269,7 +266,6 @@ fn by_stage(costs: &StageCosts, n_stages: usize) -> impl Iterator<Item = (Times,
 
 /// The costs of so many stages. Exceptions about other stages are left out, and those about other
 /// devices say nothing: see [`check`].
-#[must_use]
 pub fn of_stages(costs: &StageCosts, n_stages: usize) -> Costs {
     let tasks = by_stage(costs, n_stages).map(|(tasks, _)| tasks).collect();
     let links = costs.entries.iter().filter_map(|entry| match entry.name {

@@ -15,7 +15,6 @@ use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 /// A warning for each of these costs that nothing in the schedule takes. `all` are the costs that
 /// the schedule is timed with: they end with these, and before them stand those of a profile or a
 /// cluster, where there is one.
-#[must_use]
 pub fn check(costs: &StageCosts, all: &StageCosts, schedule: &Schedule) -> Diagnostics {
     let runs = Runs::of(schedule);
     let deciding = deciding(all, schedule.n_stages());
