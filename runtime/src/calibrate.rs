@@ -7,7 +7,7 @@ use pipe_distributed::tokens::{End, Posted};
 use pipe_distributed::{Job, Rank, RankView, RunError};
 use pipe_ir::ids::{BufferId, DeviceId, MicrobatchId, TokenId, ValueId};
 use pipe_ir::instruction::{Class, Instruction};
-use pipe_ir::kernels::{Gemm, Kernel, Location, Matrix, Place, plan};
+use pipe_ir::kernels::{Gemm, Kernel, Location, Matrix, Storage, plan};
 use pipe_ir::program::{Body, DeviceProgram, Program};
 use pipe_ir::units::Bytes;
 use std::thread;
@@ -23,7 +23,7 @@ pub fn gemms(program: &Program) -> Vec<Gemm> {
     for kernel in graphs.flat_map(|graph| plan(graph).kernels) {
         let Kernel::Gemm(gemm) = kernel else { continue };
         let alone = |matrix: Matrix, operand| Matrix {
-            at: Location { place: Place::Operand(operand), offset: Bytes::ZERO },
+            at: Location { place: Storage::Operand(operand), offset: Bytes::ZERO },
             ..matrix
         };
         let Gemm { a, b, c, .. } = gemm.clone();

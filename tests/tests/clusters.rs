@@ -5,7 +5,7 @@
 use pipe_compiler::Request;
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::cluster::collective::time;
-use pipe_compiler::cluster::{Cluster, DeviceSlot, Layout};
+use pipe_compiler::cluster::{Cluster, DeviceSlot, SlotLayout};
 use pipe_compiler::report::Report;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::TaskKind;
@@ -120,15 +120,18 @@ fn rings_are_as_fast_as_their_slowest_link() {
 #[test]
 fn positions_fill_nodes_one_after_the_other() {
     let cluster = uneven();
-    let layout = Layout::new(&cluster, 3, 2, 1).expect("six device slots");
-    let device_slots = |layout: &Layout| [0, 1, 2].map(|position| layout.device_slot(DeviceId(position), 1, 0).0);
+    let layout = SlotLayout::new(&cluster, 3, 2, 1).expect("six device slots");
+    let device_slots = |layout: &SlotLayout| [0, 1, 2].map(|position| layout.device_slot(DeviceId(position), 1, 0).0);
     assert_eq!(device_slots(&layout), [1, 3, 5]);
     let turned = layout.on_nodes(&cluster, &[2]);
     assert_eq!(device_slots(&turned), [5, 1, 3]);
     assert_eq!(turned.alike(&[DeviceId(0), DeviceId(1)], 0), [4, 5, 0, 1].map(DeviceSlot));
-    assert_eq!(Layout::new(&cluster, 1, 3, 2).expect("six device slots").parts(DeviceId(0), 2), [4, 5].map(DeviceSlot));
-    assert_eq!(Layout::new(&cluster, 7, 1, 1), None);
-    assert_eq!(Layout::new(&cluster, 2, u64::MAX, 2), None);
+    assert_eq!(
+        SlotLayout::new(&cluster, 1, 3, 2).expect("six device slots").parts(DeviceId(0), 2),
+        [4, 5].map(DeviceSlot)
+    );
+    assert_eq!(SlotLayout::new(&cluster, 7, 1, 1), None);
+    assert_eq!(SlotLayout::new(&cluster, 2, u64::MAX, 2), None);
 }
 
 /// A target on a cluster, accepted.

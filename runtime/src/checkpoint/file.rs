@@ -49,7 +49,7 @@ pub fn to_bytes(state: &State) -> Result<Vec<u8>, String> {
 pub(super) fn shard_to_bytes(about: &About, pieces: &[Piece]) -> Result<(Vec<u8>, String), String> {
     let parts = pieces.iter().filter(|piece| !piece.is_whole());
     let parts = parts.map(|piece| {
-        (piece.entry(), Part { of: piece.name.clone(), shape: piece.whole.shape.clone(), from: piece.from as u64 })
+        (piece.entry(), EntryPart { of: piece.name.clone(), shape: piece.whole.shape.clone(), from: piece.from as u64 })
     });
     let header = Header { parts: parts.collect(), ..Header::new(SHARD_FORMAT, about) };
     let entries = pieces.iter().map(|piece| (piece.entry(), piece.ty(), piece.data.as_slice()));
@@ -108,7 +108,7 @@ struct Header {
     about: About,
     /// Entries that are not whole tensors.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    parts: BTreeMap<String, Part>,
+    parts: BTreeMap<String, EntryPart>,
     /// Of the bytes of each entry.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     checksums: BTreeMap<String, String>,
@@ -119,7 +119,7 @@ struct Header {
 
 /// What an entry is a part of.
 #[derive(Clone, serde::Serialize, serde::Deserialize)]
-struct Part {
+struct EntryPart {
     of: String,
     /// Of the whole tensor.
     shape: Vec<u64>,
@@ -186,7 +186,7 @@ pub(super) fn shard_from_bytes(bytes: &[u8], wanted: &dyn Fn(&str) -> bool) -> R
     let of = |entry: &str| parts.get(entry).map_or_else(|| wanted(entry), |part| wanted(&part.of));
     let piece = |(entry, ty, data): Entry<'_>| {
         let data = data.to_vec();
-        let Some(Part { of, shape, from }) = parts.get(&entry) else {
+        let Some(EntryPart { of, shape, from }) = parts.get(&entry) else {
             return Ok(Piece { name: entry, whole: ty, from: 0, data });
         };
         let whole = TensorType { dtype: ty.dtype, shape: shape.clone() };

@@ -6,7 +6,7 @@
 //! several devices do the same side by side, the slowest counts.
 
 use super::ways::slowest_links;
-use super::{Cluster, DeviceSlot, Layout, collective};
+use super::{Cluster, DeviceSlot, SlotLayout, collective};
 use crate::Request;
 use crate::profile::Profile;
 use pipe_ir::ids::{DeviceId, StageId};
@@ -32,7 +32,7 @@ pub fn target<'a>(
     schedule: &'a Schedule,
 ) -> Option<TimedTarget<'a>> {
     let (cluster, pipeline) = (request.cluster.as_ref()?, pipeline.filter(|pipeline| pipeline.has_model())?);
-    let layout = Layout::of(cluster, Some(pipeline), schedule.n_devices())?;
+    let layout = SlotLayout::of(cluster, Some(pipeline), schedule.n_devices())?;
     Some(TimedTarget { cluster, layout, schedule, stages, pipeline })
 }
 
@@ -42,7 +42,7 @@ pub struct TimedTarget<'a> {
     /// The machines.
     pub cluster: &'a Cluster,
     /// Which of them stand for which device.
-    pub layout: Layout,
+    pub layout: SlotLayout,
     /// What runs where.
     pub schedule: &'a Schedule,
     /// What that is.

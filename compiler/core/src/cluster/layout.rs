@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 /// other, then come those of the pipelines side by side, then the next position. Nodes are filled
 /// in an order that may be given.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Layout {
+pub struct SlotLayout {
     /// Devices of the schedule.
     pub positions: u32,
     /// Pipelines side by side.
@@ -22,7 +22,7 @@ pub struct Layout {
     nodes: Vec<u32>,
 }
 
-impl Layout {
+impl SlotLayout {
     /// That of so many positions, pipelines side by side and devices that divide each layer; none
     /// where the cluster has too few.
     pub fn new(cluster: &Cluster, positions: usize, data: u64, tensor: u64) -> Option<Self> {
@@ -116,7 +116,7 @@ pub fn check(cluster: &Cluster, elaborated: &Elaborated) -> Option<Diagnostic> {
         let help = "bind the schedule to a model in a pipeline, or give times by `--cost`";
         return Some(error(schedule.span, "without operations and bytes".to_owned(), message).help(help));
     };
-    if Layout::of(cluster, Some(pipeline), schedule.n_devices()).is_some() {
+    if SlotLayout::of(cluster, Some(pipeline), schedule.n_devices()).is_some() {
         return misplaced(cluster, pipeline);
     }
     let ((data, tensor), positions) = (divided(Some(pipeline)), schedule.n_devices());

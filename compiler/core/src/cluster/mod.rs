@@ -1,7 +1,7 @@
 //! Clusters: the machines that a pipeline is to run on, read from a `cluster.toml`, and how long things take there.
 //!
 //! A cluster has nodes of equally many devices, numbered node by node ([`DeviceSlot`]).
-//! [`read`](Cluster::read) checks the file; [`Layout`] says which device slots each device of a schedule
+//! [`read`](Cluster::read) checks the file; [`SlotLayout`] says which device slots each device of a schedule
 //! stands for; [`collective`] times what groups of device slots exchange; [`durations`] makes the costs of
 //! a pipeline of all that, in milliseconds, so that a tick is a nanosecond as with profiles.
 //! `docs/cluster.md` has the formulas.
@@ -17,7 +17,7 @@ pub mod unmodelled;
 mod value;
 pub mod ways;
 
-pub use layout::{Layout, check};
+pub use layout::{SlotLayout, check};
 pub use rates::Rates;
 
 use pipe_ir::units::Bytes;

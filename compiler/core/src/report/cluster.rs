@@ -2,7 +2,7 @@
 
 use super::time;
 use crate::analyze::Analysis;
-use crate::cluster::{Cluster, Layout, Rates};
+use crate::cluster::{Cluster, Rates, SlotLayout};
 use crate::mapping::MappingResult;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::TaskKind;
@@ -95,8 +95,8 @@ impl ClusterReport {
     /// That of a timeline.
     pub fn new(cluster: &Cluster, analysis: &Analysis, stages: &StageSet) -> Self {
         let Analysis { schedule, timeline, pipeline, .. } = analysis;
-        let used =
-            Layout::of(cluster, pipeline.as_ref(), schedule.n_devices()).map_or(0, |layout| layout.n_device_slots());
+        let used = SlotLayout::of(cluster, pipeline.as_ref(), schedule.n_devices())
+            .map_or(0, |layout| layout.n_device_slots());
         let transformer = pipeline.as_ref().and_then(|pipeline| pipeline.transformer.as_ref());
         let settings = transformer.map(|transformer| &transformer.settings);
         let alike = settings.map_or(1.0, |settings| settings.tensor as f64 * settings.data as f64);

@@ -6,7 +6,7 @@
 
 use super::emit::Liveness;
 use super::scratch::Unpacked;
-use super::{Location, Place, View, fusion};
+use super::{Location, Storage, View, fusion};
 use crate::graph::{Class, Graph, Node, Op, TensorType};
 use crate::ids::NodeId;
 use std::ops::Range;
@@ -88,13 +88,13 @@ fn is_part(graph: &Graph, liveness: &Liveness, id: usize) -> bool {
 
 /// Bytes of its own in scratch.
 pub(super) fn fresh(scratch: &mut Unpacked, ty: &TensorType) -> Home {
-    let at = Location { place: Place::Scratch, offset: scratch.reserve(ty.bytes()) };
+    let at = Location { place: Storage::Scratch, offset: scratch.reserve(ty.bytes()) };
     Home { view: View::contiguous(at, ty.dtype, &ty.shape), accumulate: false }
 }
 
 /// Reshapes that no view of their input can express.
 fn scattered_reshapes(graph: &Graph, liveness: &Liveness) -> Vec<bool> {
-    let anywhere = Location { place: Place::Scratch, offset: crate::units::Bytes::ZERO };
+    let anywhere = Location { place: Storage::Scratch, offset: crate::units::Bytes::ZERO };
     let mut views: Vec<View> = Vec::with_capacity(graph.nodes.len());
     let mut scattered = vec![false; graph.nodes.len()];
     for (id, node) in graph.nodes.iter().enumerate() {
@@ -143,7 +143,7 @@ fn accepts(op: &Op, home: &Home) -> bool {
 fn offer_to_inputs(graph: &Graph, liveness: &Liveness, node: &Node, home: &Home, homes: &mut [Option<Home>]) {
     let mut offer = |input: NodeId, view: Option<View>| {
         let alone = liveness.uses(input.index()) == 1;
-        let in_operand = matches!(home.view.at.place, Place::Operand(_)) && !home.accumulate;
+        let in_operand = matches!(home.view.at.place, Storage::Operand(_)) && !home.accumulate;
         if let Some(view) = view.filter(|_| alone || in_operand) {
             homes[input.index()].get_or_insert(Home { view, accumulate: home.accumulate });
         }

@@ -4,7 +4,7 @@
 use super::destination::{self, Part};
 use super::emit::Emitter;
 use super::view::collapse;
-use super::{Attention, Derivatives, Dim, Kernel, Location, Matrix, Place, View};
+use super::{Attention, Derivatives, Dim, Kernel, Location, Matrix, Storage, View};
 use crate::graph::Node;
 use crate::ids::NodeId;
 use crate::units::Bytes;
@@ -42,7 +42,7 @@ impl Emitter<'_> {
             derivatives: is_grad
                 .then(|| Box::new(Derivatives { dy: matrix(3), by_keys: matrix(5), by_values: matrix(6) })),
             accumulate: home.accumulate,
-            room: Location { place: Place::Scratch, offset: Bytes::ZERO },
+            room: Location { place: Storage::Scratch, offset: Bytes::ZERO },
         };
         kernel.room.offset = self.out.reserve(kernel.room_bytes());
         self.out.kernels.push(Kernel::Attention(kernel));

@@ -27,7 +27,7 @@ use crate::units::Bytes;
 pub use attention::{Attention, Derivatives, STRIP_ROWS};
 pub use fusion::Fusion;
 pub use rows::{Extent, RowKernel, RowOp, Signature};
-pub use view::{Dim, Location, Place, View};
+pub use view::{Dim, Location, Storage, View};
 
 /// The kernels of one executable, in the order in which they run.
 #[derive(Clone, PartialEq, Debug, Default)]

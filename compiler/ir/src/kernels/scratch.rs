@@ -1,6 +1,6 @@
 //! Places of temporaries: two may share bytes if no kernel needs both. Largest first, each in the tightest gap.
 
-use super::{Kernel, KernelPlan, Place};
+use super::{Kernel, KernelPlan, Storage};
 use crate::units::Bytes;
 use std::ops::Range;
 
@@ -46,7 +46,7 @@ pub(super) fn pack(mut unpacked: Unpacked) -> KernelPlan {
         placed.push((span.kernels.clone(), start..start + span.bytes));
     }
     for kernel in &mut unpacked.kernels {
-        for location in kernel.locations().into_iter().filter(|location| location.place == Place::Scratch) {
+        for location in kernel.locations().into_iter().filter(|location| location.place == Storage::Scratch) {
             let index = temporary_at(&unpacked.temporaries, location.offset);
             location.offset = Bytes(starts[index] + location.offset.0 - unpacked.temporaries[index].start);
         }
@@ -59,7 +59,7 @@ pub(super) fn pack(mut unpacked: Unpacked) -> KernelPlan {
 fn lifespans(unpacked: &mut Unpacked) -> Vec<Lifespan> {
     let mut spans: Vec<Option<Range<usize>>> = vec![None; unpacked.temporaries.len()];
     for (position, kernel) in unpacked.kernels.iter_mut().enumerate() {
-        for location in kernel.locations().into_iter().filter(|location| location.place == Place::Scratch) {
+        for location in kernel.locations().into_iter().filter(|location| location.place == Storage::Scratch) {
             let span = &mut spans[temporary_at(&unpacked.temporaries, location.offset)];
             let start = span.as_ref().map_or(position, |span| span.start);
             *span = Some(start..position + 1);

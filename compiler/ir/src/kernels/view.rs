@@ -5,7 +5,7 @@ use crate::units::Bytes;
 
 /// Which memory an executable's kernel means.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Place {
+pub enum Storage {
     /// The buffer of this operand.
     Operand(u32),
     /// The scratch buffer.
@@ -16,7 +16,7 @@ pub enum Place {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Location {
     /// Where to count from.
-    pub place: Place,
+    pub place: Storage,
     /// How far; a multiple of the size of an element.
     pub offset: Bytes,
 }
@@ -156,7 +156,7 @@ impl View {
 
     /// The tensor of an operand.
     pub(super) fn of_operand(operand: u32, offset: Bytes, ty: &TensorType) -> Self {
-        Self::contiguous(Location { place: Place::Operand(operand), offset }, ty.dtype, &ty.shape)
+        Self::contiguous(Location { place: Storage::Operand(operand), offset }, ty.dtype, &ty.shape)
     }
 }
 
@@ -189,7 +189,7 @@ mod tests {
 
     fn view(dims: &[(u64, u64)]) -> View {
         let dims = dims.iter().map(|&(size, stride)| Dim { size, stride }).collect();
-        View { dtype: DType::F32, at: Location { place: Place::Scratch, offset: Bytes(0) }, dims }
+        View { dtype: DType::F32, at: Location { place: Storage::Scratch, offset: Bytes(0) }, dims }
     }
 
     #[test]

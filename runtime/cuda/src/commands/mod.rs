@@ -174,7 +174,7 @@ pub enum Work {
         /// What the buffers consist of.
         dtype: DType,
         /// One of each member in this process, in the order of the group.
-        parts: Vec<Part>,
+        parts: Vec<MemberPart>,
     },
     /// Makes a buffer of the device's memory unusable, whose lifespan has ended: in strict runs.
     Spoil {
@@ -185,7 +185,7 @@ pub enum Work {
 
 /// A member's part of a collective.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Part {
+pub struct MemberPart {
     /// What is joined.
     pub home: Home,
     /// Where its share is, if not inside the buffer.

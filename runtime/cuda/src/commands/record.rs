@@ -16,7 +16,7 @@
 use super::order::{At, Turn, instructions, order};
 use super::prune::prune;
 use super::races::races;
-use super::{Call, CommandList, EventId, Home, Part, Queue, QueueId, Work};
+use super::{Call, CommandList, EventId, Home, MemberPart, Queue, QueueId, Work};
 use pipe_ir::graph::DType;
 use pipe_ir::ids::{BufferId, DeviceId, GroupId, MicrobatchId, TokenId, ValueId};
 use pipe_ir::instruction::{Class, Collective, Instruction, Start};
@@ -304,11 +304,11 @@ impl<'a> Recorder<'a> {
             let (part, token, joined) = match self.instruction(*at) {
                 Instruction::CollStart { buffer, collective, token, .. } => {
                     kind = collective;
-                    (Part { home: home(buffer), share: None }, token, buffer)
+                    (MemberPart { home: home(buffer), share: None }, token, buffer)
                 }
                 Instruction::GatherStart { buffer, share, token, .. } => {
                     kind = Collective::AllGather;
-                    (Part { home: home(buffer), share: Some(home(share)) }, token, share)
+                    (MemberPart { home: home(buffer), share: Some(home(share)) }, token, share)
                 }
                 _ => continue,
             };

@@ -45,7 +45,7 @@ fn work_text(program: &Program, work: &Work) -> String {
         Work::Send { from, to } => format!("send {} to {to}", place(from)),
         Work::Receive { from, to } => format!("receive {} from {from}", place(to)),
         Work::Together { collective, dtype, parts } => {
-            let part = |part: &super::Part| match &part.share {
+            let part = |part: &super::MemberPart| match &part.share {
                 Some(share) => format!("{} = {}", place(&part.home), share.buffer),
                 None => place(&part.home),
             };

@@ -2,7 +2,7 @@
 
 use super::{MatrixLayout, products};
 use pipe_ir::graph::DType;
-use pipe_ir::kernels::{Gemm, Location, Matrix, Place};
+use pipe_ir::kernels::{Gemm, Location, Matrix, Storage};
 use pipe_ir::units::Bytes;
 use pipe_runtime::random::Counter;
 
@@ -37,8 +37,8 @@ fn computed(gemm: &Gemm, memory: &mut Memory) -> Option<usize> {
     let calls = products(gemm)?;
     for call in &calls {
         let of = |location: Location| match location.place {
-            Place::Operand(operand) => (operand as usize, location.offset.to_usize() / 8),
-            Place::Scratch => unreachable!("these products have operands only"),
+            Storage::Operand(operand) => (operand as usize, location.offset.to_usize() / 8),
+            Storage::Scratch => unreachable!("these products have operands only"),
         };
         let ((left, l), (right, r), (result, d)) = (of(call.left), of(call.right), of(call.result));
         let shape = &call.shape;
@@ -81,7 +81,7 @@ fn check(gemm: &Gemm) -> Option<usize> {
 }
 
 fn matrix(operand: u32, offset: u64, (row, column): (u64, u64), batch: &[u64]) -> Matrix {
-    let at = Location { place: Place::Operand(operand), offset: Bytes(8 * offset) };
+    let at = Location { place: Storage::Operand(operand), offset: Bytes(8 * offset) };
     Matrix { at, row, column, batch: batch.to_vec() }
 }
 

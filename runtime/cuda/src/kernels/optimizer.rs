@@ -6,7 +6,7 @@
 use super::{Sources, number, real, some_blocks};
 use crate::launch::{Argument, Launch};
 use pipe_ir::graph::DType;
-use pipe_ir::kernels::{Location, Place};
+use pipe_ir::kernels::{Location, Storage};
 use pipe_ir::training::{Optimizer, Training};
 use pipe_ir::units::Bytes;
 use pipe_runtime::learning_rate;
@@ -73,7 +73,7 @@ impl Sources {
         let bytes = part.end - part.start;
         let count = bytes / dtype.bytes().0;
         let place = |operand: u32, offset: u64| {
-            Argument::Address(Location { place: Place::Operand(operand), offset: Bytes(offset) })
+            Argument::Address(Location { place: Storage::Operand(operand), offset: Bytes(offset) })
         };
         let new = u32::from(*is_beside);
         let (gradients, state) = (new + 1, new + 2);

@@ -8,7 +8,7 @@
 //! one group of sends and receives, which every process names in one order: by share, and then by
 //! the other member.
 
-use super::super::commands::{CommandList, Home, Part, Queue, Work};
+use super::super::commands::{CommandList, Home, MemberPart, Queue, Work};
 use super::super::driver::Area;
 use super::super::nccl::{Line, Links, Move};
 use crate::machine::kernel_args::KernelArgs;
@@ -31,7 +31,7 @@ pub(super) struct CrossProcess<'a> {
     collective: Collective,
     dtype: DType,
     /// Of the members in this process.
-    parts: &'a [Part],
+    parts: &'a [MemberPart],
     /// Of a buffer.
     bytes: usize,
 }
@@ -47,7 +47,7 @@ impl<'a> CrossProcess<'a> {
     }
 
     /// The part of a member, if it is in this process.
-    fn own(&self, member: usize) -> Option<&Part> {
+    fn own(&self, member: usize) -> Option<&MemberPart> {
         self.parts.iter().find(|part| part.home.device == self.members[member])
     }
 
@@ -107,7 +107,7 @@ impl<'a> Builder<'a> {
     pub(super) fn together(
         &mut self,
         stream: usize,
-        (queue, collective, parts): (Queue, Collective, &[Part]),
+        (queue, collective, parts): (Queue, Collective, &[MemberPart]),
         work: &Work,
     ) -> Result<(), RunError> {
         let looks = self.looks.trace && self.is_step();
@@ -132,7 +132,7 @@ impl<'a> Builder<'a> {
     }
 
     /// Every member's share comes to all others, and to itself where it is not in the buffer.
-    fn gather(&mut self, stream: usize, parts: &[Part]) {
+    fn gather(&mut self, stream: usize, parts: &[MemberPart]) {
         for (position, own) in parts.iter().enumerate() {
             let all = self.area(own.home);
             let range = own_bytes(all.bytes, parts.len(), position);

@@ -2,7 +2,7 @@
 
 use super::super::driver::Area;
 use super::super::launch::Argument;
-use pipe_ir::kernels::{Location, Place};
+use pipe_ir::kernels::{Location, Storage};
 use pipe_ir::units::Bytes;
 
 /// What the arguments of one run, or of one collective, stand for.
@@ -25,8 +25,8 @@ impl KernelArgs<'_> {
     /// The address of a place in an operand or in scratch.
     pub(super) fn address(&self, at: Location) -> u64 {
         let operand = match at.place {
-            Place::Operand(position) => Some(position as usize),
-            Place::Scratch => self.scratch,
+            Storage::Operand(position) => Some(position as usize),
+            Storage::Scratch => self.scratch,
         };
         address(operand.and_then(|position| self.operands.get(position)), at.offset)
     }

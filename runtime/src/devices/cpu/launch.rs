@@ -9,7 +9,7 @@ use crate::devices::cpu::{bf16, gather};
 use pipe_distributed::memory::Region;
 use pipe_distributed::{Amount, Fault, Profile, RunError};
 use pipe_ir::graph::DType;
-use pipe_ir::kernels::{Extent, Kernel, KernelPlan, Location, Place, RowKernel, RowOp, Sum};
+use pipe_ir::kernels::{Extent, Kernel, KernelPlan, Location, RowKernel, RowOp, Storage, Sum};
 use pipe_ir::training::Training;
 use pulp::Arch;
 use std::ops::Range;
@@ -35,8 +35,8 @@ impl Bases {
     /// From a location to the end of its place.
     fn from(&self, location: Location) -> Region {
         let base = match location.place {
-            Place::Operand(operand) => self.operands[operand as usize],
-            Place::Scratch => self.scratch.map_or(Region::EMPTY, |scratch| self.operands[scratch]),
+            Storage::Operand(operand) => self.operands[operand as usize],
+            Storage::Scratch => self.scratch.map_or(Region::EMPTY, |scratch| self.operands[scratch]),
         };
         let offset = location.offset.to_usize();
         base.part(offset, base.len().saturating_sub(offset))

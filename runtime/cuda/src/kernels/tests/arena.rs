@@ -3,7 +3,7 @@
 use super::module::{Address, Module};
 use crate::launch::{COLUMN_BLOCKS, LOSS_BLOCKS, Launch, WORKING_BYTES};
 use pipe_distributed::memory::{Memory, Region};
-use pipe_ir::kernels::Place;
+use pipe_ir::kernels::Storage;
 use pipe_ir::units::Bytes;
 use pipe_kernel_cases::Operand;
 
@@ -81,8 +81,8 @@ pub(super) fn run(module: &Module, launches: &[Launch], operands: &[Operand], sc
     operands.iter().enumerate().for_each(|(position, operand)| operand.write(arena.region(position)));
     let address = |address| match address {
         Address::Place(at) => match at.place {
-            Place::Operand(operand) => arena.address(operand as usize, at.offset.0),
-            Place::Scratch => arena.address(at_scratch, at.offset.0),
+            Storage::Operand(operand) => arena.address(operand as usize, at.offset.0),
+            Storage::Scratch => arena.address(at_scratch, at.offset.0),
         },
         Address::Working => arena.address(working, 0),
         Address::Error => arena.address(error, 0),

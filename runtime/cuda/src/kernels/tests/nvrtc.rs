@@ -7,7 +7,7 @@ use super::emulated::Compiler;
 use crate::kernels::{Sources, Update};
 use pipe_ir::graph::DType;
 use pipe_ir::instruction::Collective;
-use pipe_ir::kernels::{Attention, Derivatives, Gemm, Kernel, Location, Matrix, Place};
+use pipe_ir::kernels::{Attention, Derivatives, Gemm, Kernel, Location, Matrix, Storage};
 use pipe_ir::units::Bytes;
 use pipe_runtime::Precision;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ type Layout = (bool, bool);
 /// Products of small and of large results.
 fn products(layouts: &[Layout], dtype: DType, factors: DType, result: DType) -> Vec<Gemm> {
     let matrix = |by_rows: bool| {
-        let at = Location { place: Place::Operand(0), offset: Bytes::ZERO };
+        let at = Location { place: Storage::Operand(0), offset: Bytes::ZERO };
         let (row, column) = if by_rows { (2048, 1) } else { (1, 2048) };
         Matrix { at, row, column, batch: vec![] }
     };
@@ -52,7 +52,7 @@ fn products(layouts: &[Layout], dtype: DType, factors: DType, result: DType) -> 
 /// Attention and its derivatives, of heads of this width, whose numbers are stored so.
 fn attention(stored: DType, width: u64) -> [Attention; 2] {
     let matrix = || Matrix {
-        at: Location { place: Place::Operand(0), offset: Bytes::ZERO },
+        at: Location { place: Storage::Operand(0), offset: Bytes::ZERO },
         row: width,
         column: 1,
         batch: vec![1024 * width],
@@ -72,7 +72,7 @@ fn attention(stored: DType, width: u64) -> [Attention; 2] {
         out: matrix(),
         derivatives,
         accumulate: false,
-        room: Location { place: Place::Scratch, offset: Bytes::ZERO },
+        room: Location { place: Storage::Scratch, offset: Bytes::ZERO },
     };
     [of(None), of(Some(Box::new(Derivatives { dy: matrix(), by_keys: matrix(), by_values: matrix() })))]
 }

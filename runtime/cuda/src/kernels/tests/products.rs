@@ -6,7 +6,7 @@ use super::module::{Address, Module};
 use crate::kernels::Sources;
 use crate::launch::Launch;
 use pipe_ir::graph::DType;
-use pipe_ir::kernels::{Gemm, Location, Matrix, Place};
+use pipe_ir::kernels::{Gemm, Location, Matrix, Storage};
 use pipe_ir::units::Bytes;
 use pipe_kernel_cases::Operand;
 use pipe_runtime::Precision;
@@ -46,7 +46,7 @@ impl Draw {
             strides[axis] = size;
             size *= batch[axis];
         }
-        let at = Location { place: Place::Operand(operand), offset: Bytes(start * dtype.bytes().0) };
+        let at = Location { place: Storage::Operand(operand), offset: Bytes(start * dtype.bytes().0) };
         (Matrix { at, row, column, batch: strides }, start + size)
     }
 
@@ -162,7 +162,7 @@ impl Product {
         let arena = Arena::new(self.operands.iter().map(Operand::bytes).collect());
         self.operands.iter().enumerate().for_each(|(position, operand)| operand.write(arena.region(position)));
         let address = |address| match address {
-            Address::Place(Location { place: Place::Operand(operand), offset }) => {
+            Address::Place(Location { place: Storage::Operand(operand), offset }) => {
                 arena.address(operand as usize, offset.0)
             }
             _ => panic!("{address:?} in a product"),
@@ -204,7 +204,7 @@ fn products_of_any_sizes_and_strides() {
 fn large_tiles() {
     let mut sources = Sources::default();
     let mut draw = Draw(Counter::new(6, "large tiles"));
-    let at = |operand| Location { place: Place::Operand(operand), offset: Bytes::ZERO };
+    let at = |operand| Location { place: Storage::Operand(operand), offset: Bytes::ZERO };
     let mut products = Vec::new();
     let layouts = [(false, false), (true, false), (false, true), (true, true)];
     let precisions = [Precision::Fp32, Precision::Tf32, Precision::Bf16].map(|precision| (precision, DType::F32));

@@ -5,7 +5,7 @@ use super::module::{Address, Module};
 use crate::kernels::{Sources, StepNumbers, Update};
 use crate::launch::Launch;
 use pipe_ir::graph::DType;
-use pipe_ir::kernels::Place;
+use pipe_ir::kernels::Storage;
 use pipe_ir::training::{DataSource, LearningRate, Optimizer, Training};
 use pipe_ir::units::Bytes;
 use pipe_runtime::numbers::encode;
@@ -43,8 +43,8 @@ fn check(module: &Module, launch: &Launch, training: &Training, (dtype, is_besid
         arena.region(step_at).numbers_mut::<f64>().copy_from_slice(&StepNumbers::new(training, step).numbers());
         arena.launch(module, std::slice::from_ref(launch), &|address| match address {
             Address::Place(at) => match at.place {
-                Place::Operand(operand) => arena.address(operand as usize, at.offset.0),
-                Place::Scratch => panic!("an update has no scratch"),
+                Storage::Operand(operand) => arena.address(operand as usize, at.offset.0),
+                Storage::Scratch => panic!("an update has no scratch"),
             },
             Address::Step => arena.address(step_at, 0),
             _ => panic!("{address:?} in an update"),
