@@ -1,5 +1,6 @@
 //! Random building blocks, and steps of them written out task by task.
 
+use crate::cases::no_files;
 use crate::schedules::{Dice, schedule};
 use pipe_compiler::certificate::{Certified, certify};
 use pipe_compiler::{Request, block_family, elaborate};
@@ -105,7 +106,7 @@ pub fn request(settings: &[(&str, i64)]) -> Request {
 #[must_use]
 pub fn loaded(text: &str) -> files::Files {
     let root = Source { name: "test.pipe".to_owned(), text: text.to_owned() };
-    files::load(&mut Sources::default(), root, &|path| Err(path.to_owned())).expect("a source")
+    files::load(&mut Sources::default(), root, &no_files).expect("a source")
 }
 
 /// The certificate of a source, if it has one.

@@ -2,7 +2,7 @@
 
 use pipe_compiler::{Compilation, Request, compile};
 use pipe_schedule::dispatch::Objective;
-use pipe_search::driver::run::prepare;
+use pipe_search::driver::run::{Prepared, prepare};
 use pipe_syntax::source::{Source, Sources};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -73,6 +73,32 @@ pub fn compile_text(name: &str, text: &str, folder: &Path, request: &Request) ->
     let load = |path: &str| fs::read_to_string(folder.join(path)).map_err(|error| error.to_string());
     let compilation = compile(&mut sources, root, &load, request);
     (compilation, sources)
+}
+
+/// A loader for what imports nothing.
+///
+/// # Errors
+/// Always.
+pub fn no_files(path: &str) -> Result<String, String> {
+    Err(path.to_owned())
+}
+
+/// Compiles a text that imports nothing.
+#[must_use]
+pub fn compiled(name: &str, text: &str, request: &Request) -> Compilation {
+    let root = Source { name: name.to_owned(), text: text.to_owned() };
+    compile(&mut Sources::default(), root, &no_files, request)
+}
+
+/// A text that imports nothing as a target of the search.
+///
+/// # Panics
+/// If it is refused.
+#[must_use]
+pub fn prepared(name: &str, text: &str, request: &Request, objective: Objective) -> Prepared {
+    let root = Source { name: name.to_owned(), text: text.to_owned() };
+    let prepared = prepare(&mut Sources::default(), root, &no_files, request, objective);
+    prepared.unwrap_or_else(|found| panic!("{name}: {:#?}", found.diagnostics))
 }
 
 /// Compiles a text as [`compile_text`] does, and if it is accepted asks whether it can be searched,

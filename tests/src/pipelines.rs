@@ -1,8 +1,8 @@
 //! Programs from the text of a pipeline: the whole way from source to what devices run.
 
-use pipe_compiler::{Request, compile};
+use crate::cases::compiled;
+use pipe_compiler::Request;
 use pipe_ir::verify::Verified;
-use pipe_syntax::source::{Source, Sources};
 use std::sync::Arc;
 
 /// The verified program of the only pipeline in a text, or what speaks against it.
@@ -10,9 +10,7 @@ use std::sync::Arc;
 /// # Errors
 /// Everything that was found, in plain words.
 pub fn program(text: &str) -> Result<Verified, String> {
-    let mut sources = Sources::default();
-    let root = Source { name: "test.pipe".into(), text: text.into() };
-    let compilation = compile(&mut sources, root, &|_| Err("no files here".into()), &Request::default());
+    let compilation = compiled("test.pipe", text, &Request::default());
     compilation.program.ok_or_else(|| format!("{:#?} {:#?}", compilation.diagnostics, compilation.our_mistakes))
 }
 

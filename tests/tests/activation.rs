@@ -1,33 +1,28 @@
 //! What activations count in units: what is found keeps to limits that count so, and is judged like everything else.
 
-use pipe_compiler::{Compilation, Request, compile};
+use pipe_compiler::{Compilation, Request};
 use pipe_ir::task::TaskKind;
 use pipe_schedule::dispatch::Objective;
 use pipe_schedule::memory_limit::MemoryLimit;
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::timing::costs::StageCosts;
 use pipe_search::Options;
-use pipe_search::driver::run::prepare;
-use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::source::Sources;
 use pipe_syntax::stdlib;
+use pipe_tests::blocks;
+use pipe_tests::cases::{self, no_files};
 use pipe_tests::team::team;
 
-fn no_files(path: &str) -> Result<String, String> {
-    Err(path.to_owned())
-}
-
 fn request(sizes: [i64; 2], shares: &str, memory: &str) -> Request {
-    let mut request = Request::default();
-    let settings = [("devices", sizes[0]), ("microbatches", sizes[1])];
-    request.choice.settings = settings.map(|(name, value)| (name.to_owned(), value)).to_vec();
+    let mut request = blocks::request(&[("devices", sizes[0]), ("microbatches", sizes[1])]);
     request.choice.activation = Some(shares.parse().expect("well-formed"));
     request.costs = Some(StageCosts::parse("F=3,B=4,W=2,comm=1").expect("well-formed"));
     request.memory = Some(MemoryLimit::parse(memory).expect("well-formed"));
     request
 }
 
-fn root(name: &str) -> Source {
-    Source { name: format!("std:{name}"), text: stdlib::schedule(name).expect("a standard schedule").to_owned() }
+fn compiled(name: &str, request: &Request) -> Compilation {
+    cases::compiled(name, stdlib::schedule(name).expect("a standard schedule"), request)
 }
 
 fn schedule(compilation: &Compilation) -> &Schedule {
@@ -60,8 +55,8 @@ fn what_is_found_keeps_to_limits_that_count_what_waits_and_is_no_longer_than_sta
         ([4, 6], "W=0.75", (4, 3), 6),
     ] {
         let request = request(sizes, shares, &units.to_string());
-        let prepared = prepare(&mut Sources::default(), root("zb_h1"), &no_files, &request, Objective::Makespan);
-        let prepared = prepared.unwrap_or_else(|found| panic!("{:?}", found.diagnostics));
+        let text = stdlib::schedule("zb_h1").expect("a standard schedule");
+        let prepared = cases::prepared("zb_h1", text, &request, Objective::Makespan);
         let options = Options { objective: Objective::Makespan, seed: 1, rounds: 1 };
         let found = prepared.search(options, &team(1, 30), &mut |_| ()).expect("it fits");
         let (source, compilation) = prepared.finish(&found, &mut Sources::default(), &no_files);
@@ -74,7 +69,7 @@ fn what_is_found_keeps_to_limits_that_count_what_waits_and_is_no_longer_than_sta
             assert!((peak - held as f64 / parts.0 as f64).abs() < 1e-6, "{peak} {held}");
         }
         for name in standard {
-            let other = compile(&mut Sources::default(), root(name), &no_files, &request).report;
+            let other = compiled(name, &request).report;
             let other = other.figures.makespan.filter(|_| other.ok);
             assert!(other.is_none_or(|other| compilation.report.figures.makespan <= Some(other)), "{name} {shares}");
         }
@@ -84,10 +79,7 @@ fn what_is_found_keeps_to_limits_that_count_what_waits_and_is_no_longer_than_sta
 #[test]
 fn a_limit_that_the_help_names_is_enough() {
     for (shares, limit) in [("W=11/30", "5"), ("W=1/7,F=1/3", "1"), ("W=0.999999", "6.999999")] {
-        let of = |limit: &str| {
-            let request = request([4, 9], shares, limit);
-            compile(&mut Sources::default(), root("zb_h2"), &no_files, &request)
-        };
+        let of = |limit: &str| compiled("zb_h2", &request([4, 9], shares, limit));
         let rejected = of(limit);
         let help = rejected.diagnostics.first().and_then(|found| found.help.clone()).expect("it is too little");
         let (_, enough) = help.split_once("or allow ").expect("a number");
@@ -104,7 +96,7 @@ fn a_limit_that_the_help_names_is_enough() {
 fn plots_and_certificates_count_alike() {
     let mut request = request([4, 20], "W=1/2", "20");
     request.memory = None;
-    let report = compile(&mut Sources::default(), root("zb_h2"), &no_files, &request).report;
+    let report = compiled("zb_h2", &request).report;
     let certificate = report.certificate.expect("a block");
     for (device, held) in report.per_device.iter().zip(&certificate.per_device) {
         assert_eq!(device.peak_activation, Some(held.peak_activation));

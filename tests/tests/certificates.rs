@@ -1,6 +1,6 @@
 //! Certificates against brute force: what they say of every number of microbatches is what steps of every length show.
 
-use pipe_compiler::{Certificates, Request, compile, elaborate};
+use pipe_compiler::{Certificates, Request, elaborate};
 use pipe_ir::ids::StageId;
 use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::check::memory::certificates;
@@ -8,9 +8,9 @@ use pipe_schedule::check::{check, collisions};
 use pipe_schedule::policy::activation::{Activations, Held};
 use pipe_schedule::schedule::ScheduledTask;
 use pipe_syntax::diagnostic::Code;
-use pipe_syntax::source::{Source, Sources};
 use pipe_syntax::stdlib;
 use pipe_tests::blocks::{certified, collides, loaded, random_block, request, unrolled};
+use pipe_tests::cases::compiled;
 use pipe_tests::schedules::Dice;
 use pipe_tests::steps::shares;
 use proptest::prelude::*;
@@ -90,8 +90,7 @@ fn the_pace_is_that_of_long_steps() {
                 ..request(&[("devices", 4), ("microbatches", microbatches)])
             };
             let compiled = |request: &Request| {
-                let root = Source { name: "test.pipe".to_owned(), text: text.clone() };
-                let report = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), request).report;
+                let report = compiled("test.pipe", &text, request).report;
                 (report.figures.makespan, report.certificate.expect("a block"))
             };
             let (long, certificate) = compiled(&with(400));
@@ -109,8 +108,7 @@ fn a_million_microbatches_cost_no_more_than_ten() {
     let of = |microbatches| {
         let choice = request(&[("devices", 64), ("microbatches", microbatches)]).choice;
         let request = Request { choice, certificate: Certificates::Instead, ..Request::default() };
-        let root = Source { name: "std:v_half".to_owned(), text: text.to_owned() };
-        compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request)
+        compiled("std:v_half", text, &request)
     };
     for microbatches in [1_000_000, 4_000_000_000] {
         let found = of(microbatches);

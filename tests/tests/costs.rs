@@ -1,24 +1,22 @@
 //! Costs that differ by stage, latencies that differ by link and limits that differ by device,
 //! against figures worked out by hand.
 
+use pipe_compiler::Request;
 use pipe_compiler::analyze::Analysis;
-use pipe_compiler::{Request, compile, elaborate};
 use pipe_schedule::memory_limit::MemoryLimit;
 use pipe_schedule::timing::costs::StageCosts;
 use pipe_schedule::units::Ticks;
-use pipe_syntax::source::{Source, Sources};
 use pipe_syntax::stdlib;
+use pipe_tests::blocks::request;
+use pipe_tests::cases;
 
 /// A standard schedule with sizes and costs, timed.
 fn timed(name: &str, devices: u64, microbatches: u64, costs: &str, settings: &[(&str, i64)]) -> Analysis {
     let sizes = [("devices", devices as i64), ("microbatches", microbatches as i64)];
-    let settings = settings.iter().chain(&sizes).map(|(name, value)| ((*name).to_owned(), *value)).collect();
-    let choice = elaborate::Request { settings, ..elaborate::Request::default() };
     let costs = Some(StageCosts::parse(costs).expect("costs"));
-    let text = stdlib::schedule(name).expect("a standard schedule").to_owned();
-    let root = Source { name: format!("std:{name}"), text };
-    let request = Request { choice, costs, ..Request::default() };
-    let found = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request);
+    let text = stdlib::schedule(name).expect("a standard schedule");
+    let request = Request { costs, ..request(&[settings, &sizes].concat()) };
+    let found = cases::compiled(&format!("std:{name}"), text, &request);
     assert!(found.report.ok, "{name} {devices} {microbatches}: {:#?}", found.diagnostics);
     found.analysis.expect("a step")
 }
@@ -101,82 +99,15 @@ fn lower_bounds_respect_the_limits_of_devices() {
     for (memory, bound) in
         [(None, 33), (Some("4,3,1,1"), 54), (Some("9,9,1,9"), 54), (Some("4"), 33), (Some("3,3,1,1"), 33)]
     {
-        let settings = [("devices", 4), ("microbatches", 8)].map(|(name, value)| (name.to_owned(), value));
-        let choice = elaborate::Request { settings: settings.to_vec(), ..elaborate::Request::default() };
-        let limit = memory.map(|memory| MemoryLimit::parse(memory).expect("limits"));
-        let root = Source { name: "x.pipe".to_owned(), text: text.to_owned() };
-        let request = Request { choice, memory: limit, ..Request::default() };
-        let found = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request);
+        let memory = memory.map(|memory| MemoryLimit::parse(memory).expect("limits"));
+        let request = Request { memory, ..request(&[("devices", 4), ("microbatches", 8)]) };
+        let found = cases::compiled("x.pipe", text, &request);
         let analysis = found.analysis.expect("a step");
-        assert_eq!((makespan(&analysis), analysis.bound.makespan.0 / Ticks::UNIT.0), (54, bound), "{memory:?}");
+        assert_eq!(
+            (makespan(&analysis), analysis.bound.makespan.0 / Ticks::UNIT.0),
+            (54, bound),
+            "{:?}",
+            request.memory
+        );
     }
-}
-
-/// The first pipeline of a text, compiled.
-fn compiled(text: &str) -> pipe_compiler::Compilation {
-    let root = Source { name: "x.pipe".to_owned(), text: text.to_owned() };
-    compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &Request::default())
-}
-
-/// Lines of a pipeline of 4 devices and 8 microbatches.
-fn pipeline(lines: &str) -> String {
-    format!("param part = 4  pipeline p {{ devices 4 microbatches 8 {lines} }}")
-}
-
-#[test]
-fn costs_and_limits_of_a_pipeline_are_exact_expressions() {
-    let written = [
-        ("cost F = 1 / 4, BW[1] = 3 - 1 / 2", "cost F = 0.25, BW[1] = 2.5"),
-        ("cost F = 1 / 3 * 3, B = 2 * part, comm[0-1] = D / 8", "cost F = 1, B = 8, comm[0-1] = 0.5"),
-        ("cost F = 0.3 * 4 - 0.2, W = if M > 4 then 1 / 8 else 1", "cost F = 1, W = 0.125"),
-        ("cost F & BW = max(3, 7 / 2)", "cost F & BW = 3.5"),
-        ("activation W = 11 / 30, F[0] = 3 / (D - 2)", "activation W = 11/30, F[0] = 1.5"),
-    ];
-    for (expression, number) in written {
-        let [one, other] = [expression, number].map(|line| {
-            let found = compiled(&pipeline(&format!("schedule zb_h1 {line}")));
-            assert!(found.report.ok, "{line}: {:#?}", found.diagnostics);
-            let analysis = found.analysis.expect("a step");
-            (analysis.timeline.makespan(), found.report.figures.peak_activation, found.report.figures.lower_bound)
-        });
-        assert_eq!(one, other, "{expression}");
-    }
-}
-
-#[test]
-fn limits_are_exact_to_the_last_part() {
-    // 1F1B holds 4 units here, V-Min 2.
-    let cases = [
-        ("v_min", "require peak <= 1 / 2 * 1f1b", true),
-        ("v_min", "require peak <= 1 / 3 * 1f1b", false),
-        ("v_min", "require peak <= (D - 2) / part * 1f1b", true),
-        ("v_min", "require peak <= D / 2", true),
-        ("v_min", "require peak <= D / 2 - 1 / 8", false),
-        ("1f1b", "require peak <= part", true),
-        ("1f1b", "require bubble <= 3 / 11", true),
-        ("1f1b", "require bubble <= 1 / part", false),
-    ];
-    for (schedule, line, holds) in cases {
-        let found = compiled(&pipeline(&format!("schedule {schedule} {line}")));
-        assert_eq!(found.report.ok, holds, "{schedule} {line}: {:#?}", found.diagnostics);
-    }
-}
-
-#[test]
-fn parameters_of_a_file_may_say_how_many_devices_and_microbatches_a_schedule_has() {
-    let schedule = "schedule plain { stages D place s on s block every 3 { F[s] at s BW[s] at D + 2 * (D - 1 - s) } }";
-    let sizes = |text: &str, settings: &[(&str, i64)]| {
-        let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        let choice = elaborate::Request { settings, ..elaborate::Request::default() };
-        let root = Source { name: "x.pipe".to_owned(), text: format!("{text} {schedule}") };
-        let request = Request { choice, ..Request::default() };
-        let found = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request);
-        assert!(found.report.ok, "{text}: {:#?}", found.diagnostics);
-        (found.report.sizes.devices, found.report.sizes.microbatches)
-    };
-    assert_eq!(sizes("", &[]), (Some(4), Some(8)));
-    assert_eq!(sizes("param devices = 3", &[]), (Some(3), Some(8)));
-    assert_eq!(sizes("param devices = 2  param microbatches = 3 * devices", &[]), (Some(2), Some(6)));
-    let set = [("devices", 5)];
-    assert_eq!(sizes("param devices = 2  param microbatches = 3 * devices", &set), (Some(5), Some(15)));
 }

@@ -2,7 +2,7 @@
 //! every step written out.
 
 use pipe_compiler::block_family::Numbers;
-use pipe_compiler::{Certificates, Request, compile, elaborate};
+use pipe_compiler::{Certificates, Request, elaborate};
 use pipe_ir::ids::StageId;
 use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::block::async_window::versions;
@@ -10,10 +10,9 @@ use pipe_schedule::block::weight_versions::{Kept, cycles};
 use pipe_schedule::schedule::Schedule;
 use pipe_syntax::ast::Weights;
 use pipe_syntax::diagnostic::Code;
-use pipe_syntax::source::{Source, Sources};
 use pipe_syntax::stdlib;
 use pipe_tests::blocks::{certified, collides, loaded, random_block, request, unrolled};
-use pipe_tests::cases::{compile_text, root};
+use pipe_tests::cases::{self, compile_text, root};
 use pipe_tests::schedules::Dice;
 use pipe_tests::slice::drawn;
 use proptest::prelude::*;
@@ -22,12 +21,7 @@ use proptest::prelude::*;
 fn long(schedule: &str, lines: &str) -> pipe_compiler::Compilation {
     let text = format!("pipeline p {{ devices 8 microbatches 1000000 schedule {schedule} {lines} }}");
     let request = Request { certificate: Certificates::Instead, ..Request::default() };
-    compile(
-        &mut Sources::default(),
-        Source { name: "test.pipe".to_owned(), text },
-        &|path| Err(path.to_owned()),
-        &request,
-    )
+    cases::compiled("test.pipe", &text, &request)
 }
 
 #[test]
@@ -82,8 +76,7 @@ fn blocks_that_run_on_keep_the_versions_that_their_certificates_say() {
     {
         let sizes = [("devices", devices), ("microbatches", microbatches)];
         let Some(certified) = certified(text, &sizes) else { continue };
-        let root = Source { name: "test.pipe".to_owned(), text: text.to_owned() };
-        let found = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request(&sizes));
+        let found = cases::compiled("test.pipe", text, &request(&sizes));
         assert!(found.report.ok, "{text} {sizes:?}: {:#?}", found.diagnostics);
         let (versions, weights) = (certified.versions.expect("blocks run on"), found.report.weights.expect("versions"));
         for ((row, given), most) in weights.stages.iter().zip(&versions.given).zip(&versions.most) {
@@ -130,8 +123,7 @@ fn blocks_that_are_filled_in_are_valid_for_the_numbers_that_are_said() {
         );
         let of = |number: usize| {
             let sizes = [("devices", devices as i64), ("microbatches", (number * size) as i64)];
-            let root = Source { name: "test.pipe".to_owned(), text: text.clone() };
-            compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request(&sizes))
+            cases::compiled("test.pipe", &text, &request(&sizes))
         };
         let found = of(1 + dice.below(6));
         if found.report.valid_for_all_microbatches != Some(true) {
@@ -172,8 +164,7 @@ proptest! {
             }
         });
         let is_allowed = given % u32::try_from(allowed).expect("few") == 0;
-        let root = Source { name: "test.pipe".to_owned(), text: text.clone() };
-        let found = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request(&sizes(given)));
+        let found = cases::compiled("test.pipe", &text, &request(&sizes(given)));
         if !is_allowed {
             prop_assert!(found.diagnostics.iter().any(|one| one.code == Code::ConditionFailed), "{}", text);
         } else if let Some(number) = breaks {

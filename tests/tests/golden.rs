@@ -7,21 +7,17 @@ use pipe_ir::task::TaskKind;
 use pipe_schedule::check;
 use pipe_schedule::timing::costs::StageCosts;
 use pipe_schedule::units::Ticks;
-use pipe_syntax::source::{Source, Sources};
-use pipe_syntax::{files, stdlib};
+use pipe_syntax::stdlib;
+use pipe_tests::blocks::{loaded, request};
 use std::path::Path;
 
 /// A standard schedule with sizes, costs and other parameters, timed.
 fn timed(name: &str, devices: u64, microbatches: u64, costs: &str, settings: &[(&str, i64)]) -> Analysis {
-    let text = stdlib::schedule(name).expect("a standard schedule").to_owned();
     let sizes = [("devices", devices as i64), ("microbatches", microbatches as i64)];
-    let settings = settings.iter().chain(&sizes).map(|(name, value)| ((*name).to_owned(), *value)).collect();
-    let choice = elaborate::Request { settings, ..elaborate::Request::default() };
     let costs = Some(StageCosts::parse(costs).expect("costs"));
-    let request = Request { choice, costs, ..Request::default() };
-    let root = Source { name: format!("std:{name}"), text };
+    let request = Request { costs, ..request(&[settings, &sizes].concat()) };
+    let files = loaded(stdlib::schedule(name).expect("a standard schedule"));
     let analysis = || {
-        let files = files::load(&mut Sources::default(), root, &|path| Err(path.to_owned()))?;
         let elaborated = elaborate::elaborate(&files, &request.choice)?;
         let stages = pipe_model::stage_set(&files, &elaborated)?;
         let order = check::check(&elaborated.schedule)?;

@@ -1,13 +1,12 @@
 //! Models that are no chains: however their stages are laid out, they learn what one device learns.
 
-use pipe_compiler::{Request, compile};
+use pipe_compiler::Request;
 use pipe_ir::instruction::Instruction;
 use pipe_ir::task::TaskKind;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
-use pipe_syntax::source::{Source, Sources};
 use pipe_syntax::stdlib::SCHEDULES;
-use pipe_tests::cases::{read, report, root};
+use pipe_tests::cases::{compiled, read, report, root};
 use pipe_tests::pipelines::program;
 use pipe_tests::training::{Bits, bits, distance, losses, start, steps};
 use std::collections::BTreeSet;
@@ -58,7 +57,8 @@ fn assert_like_one_device(name: &str, sizes: &str) {
 
 /// Schedules with one stage per device; the others have several.
 const ONE_STAGE: [&str; 5] = ["gpipe", "1f1b", "eager_1f1b", "zb_h1", "zb_h2"];
-/// Schedules with replicas, with slices of sequences, or that take microbatches in another order: they add up otherwise.
+/// Schedules with replicas, with slices of sequences, or that take microbatches in another order: they add up
+/// otherwise.
 const OTHERS: [&str; 6] = ["dp_1f1b", "seq_1f1b", "chimera", "dualpipe", "dualpipe_v", "cyclic_dp"];
 
 #[test]
@@ -181,8 +181,7 @@ fn fill_waits_for_the_inputs_in_the_graph_and_for_no_others() {
         }
         schedule x { stages D  place s on s  block every 3 { F[s] fill  BW[s] fill } }
         pipeline p { model pair  devices 3  microbatches 4  schedule x }";
-    let root = Source { name: "test.pipe".into(), text: text.into() };
-    let found = compile(&mut Sources::default(), root, &|_| Err("no files here".into()), &Request::default());
+    let found = compiled("test.pipe", text, &Request::default());
     assert!(found.report.ok, "{:#?}", found.diagnostics);
     let schedule = found.analysis.expect("it runs").schedule;
     let starts = |kind| {

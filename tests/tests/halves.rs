@@ -1,7 +1,7 @@
 //! Halves of backwards that stand side by side: where both become one run, every bit stays and no
 //! device holds more; where others would notice, they stay apart.
 
-use pipe_compiler::{Request, compile};
+use pipe_compiler::Request;
 use pipe_ir::ids::MicrobatchId;
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::Program;
@@ -9,8 +9,7 @@ use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
-use pipe_syntax::source::{Source, Sources};
-use pipe_tests::cases::{compile_text, read, root};
+use pipe_tests::cases::{compile_text, compiled, read, root};
 use pipe_tests::training::{Bits, bits, losses, start, steps};
 use std::sync::Arc;
 
@@ -52,9 +51,8 @@ fn program(schedule: &str, lines: &str, apart: bool) -> Verified {
         + &format!(
             "\npipeline p {{ model tiny() train {{ data synthetic steps 2 optimizer adamw(learning_rate = 0.01) }} {lines} }}"
         );
-    let root = Source { name: "halves.pipe".to_owned(), text };
     let request = Request { apart, ..Request::default() };
-    let found = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request);
+    let found = compiled("halves.pipe", &text, &request);
     assert!(found.report.ok, "{lines}: {:#?}", found.report.diagnostics);
     found.program.expect("it was accepted")
 }

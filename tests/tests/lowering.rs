@@ -10,9 +10,12 @@ use pipe_ir::text;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::verify;
+use pipe_syntax::stdlib::SCHEDULES;
 use pipe_tests::cases::{compile_text, expect, files, read, report, root};
+use pipe_tests::pipelines::{self, gpt};
 use pipe_tests::programs::{program, program_of, stages_with_weights};
 use pipe_tests::schedules::{one_f_one_b, schedule, task};
+use pipe_tests::shared::ADAMW;
 
 fn verified(program: Program) -> Program {
     match verify(program) {
@@ -140,4 +143,16 @@ fn sources_become_the_programs_beside_them() {
     };
     report(&cases.iter().filter_map(failure).collect::<Vec<_>>());
     assert!(cases.len() >= 3);
+}
+
+#[test]
+fn a_gpt_becomes_a_sound_program_under_every_standard_schedule() {
+    let sizes = "vocab = 16, hidden = 8, heads = 2, blocks = 6, sequence = 4, rows = 2";
+    for (schedule, _) in SCHEDULES {
+        let text = gpt(sizes, 4, 8, schedule);
+        for text in [text.replace(ADAMW, "sgd(learning_rate = 0.1)"), text] {
+            let program = pipelines::verified(&text);
+            assert!(program.program().values.iter().all(|value| value.bytes.0 > 0), "{schedule}");
+        }
+    }
 }

@@ -1,16 +1,17 @@
 //! The order of nodes reaches the optimum of the figures in `tests/data/pipette.json`, and the
 //! steady period of blocks is that of their slowest links.
 
+use pipe_compiler::Request;
 use pipe_compiler::cluster::collective::time;
 use pipe_compiler::cluster::{Cluster, DeviceSlot};
 use pipe_compiler::mapping::{MappingResult, Objective, Options, best, steps};
 use pipe_compiler::report::certificate::CertificateReport;
-use pipe_compiler::{Request, elaborate};
 use pipe_model::transformer::exchanges::Collective;
 use pipe_schedule::timing::costs::StageCosts;
 use pipe_schedule::units::Ticks;
 use pipe_syntax::source::Source;
-use pipe_tests::cases::{compile_text, root};
+use pipe_tests::blocks::request;
+use pipe_tests::cases::{compile_text, compiled, root};
 use pipe_tests::slice::slice;
 use serde_json::Value;
 
@@ -296,12 +297,10 @@ fn checked(latency: &[f64], microbatches: i64) -> (f64, CertificateReport) {
     let links = (0..).zip(latency).map(|(device, time)| format!("comm[{device}-{}]={time}", device + 1));
     let costs = ["F=1,BW=2".to_owned()].into_iter().chain(links).collect::<Vec<_>>().join(",");
     let devices = latency.len() as i64 + 1;
-    let settings = vec![("devices".to_owned(), devices), ("microbatches".to_owned(), microbatches)];
-    let choice = elaborate::Request { settings, ..elaborate::Request::default() };
-    let request =
-        Request { choice, costs: Some(StageCosts::parse(&costs).expect("well-formed")), ..Request::default() };
+    let costs = Some(StageCosts::parse(&costs).expect("well-formed"));
+    let request = Request { costs, ..request(&[("devices", devices), ("microbatches", microbatches)]) };
     let text = pipe_syntax::stdlib::schedule("1f1b").expect("it is there");
-    let (compilation, _) = compile_text("x.pipe", text, &root(), &request);
+    let compilation = compiled("x.pipe", text, &request);
     assert!(compilation.report.ok, "{:#?}", compilation.diagnostics);
     (compilation.report.figures.makespan.expect("timed"), compilation.report.certificate.expect("a block"))
 }

@@ -1,18 +1,18 @@
 //! Layouts and tables of Megatron-LM: what is written is what the schedule and its model say, and
 //! what Megatron cannot run has none.
 
+use pipe_compiler::Compilation;
 use pipe_compiler::megatron::layout::Layout;
 use pipe_compiler::megatron::table::Table;
-use pipe_compiler::{Compilation, Request, elaborate};
 use pipe_syntax::diagnostic::Code;
 use pipe_syntax::stdlib;
+use pipe_tests::blocks::request;
 use pipe_tests::cases::{compile_text, root};
 
 fn compiled(name: &str, text: &str, settings: &[(&str, i64)], layout: Option<&str>) -> Compilation {
-    let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-    let layout = layout.map(|text| text.parse().expect("a layout"));
-    let choice = elaborate::Request { settings, layout, ..elaborate::Request::default() };
-    compile_text(name, text, &root().join("examples"), &Request { choice, ..Request::default() }).0
+    let mut request = request(settings);
+    request.choice.layout = layout.map(|text| text.parse().expect("a layout"));
+    compile_text(name, text, &root().join("examples"), &request).0
 }
 
 #[test]

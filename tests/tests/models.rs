@@ -1,10 +1,11 @@
 //! Models from a `config.json` against published figures (`tests/data/models/published.json`, each
 //! with its source), equal to the last digit, through `check` as users have it.
 
+use pipe_compiler::Request;
 use pipe_compiler::report::Report;
 use pipe_compiler::report::stage_costs::StageReport;
-use pipe_compiler::{Request, elaborate};
 use pipe_syntax::stdlib;
+use pipe_tests::blocks::request;
 use pipe_tests::cases::{compile_text, files, read, root};
 use pipe_tests::slice::{drawn, slice};
 use serde_json::Value;
@@ -56,9 +57,7 @@ impl Pipeline<'_> {
 
     /// The report with these parameters; the config is a file, or this text.
     fn check_with(&self, config: Option<&str>, settings: &[(&str, i64)]) -> Report {
-        let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        let choice = elaborate::Request { settings, ..elaborate::Request::default() };
-        let request = Request { choice, ..Request::default() };
+        let request = request(settings);
         let folder = root().join("tests/data/configs");
         match config {
             None => compile_text("p.pipe", &self.text(), &folder, &request).0.report,

@@ -1,19 +1,18 @@
 //! V-Min, V-Half, V-ZB and ZB-V beside the schedulers that were published with them (arXiv
 //! 2405.15362, 2401.10241), whose figures `data/published_v.json` has.
 
-use pipe_compiler::{Request, compile, elaborate};
+use pipe_compiler::Request;
 use pipe_schedule::timing::costs::StageCosts;
 use pipe_schedule::units::Ticks;
-use pipe_syntax::source::{Source, Sources};
 use pipe_syntax::stdlib;
+use pipe_tests::blocks::request;
+use pipe_tests::cases::compiled;
 
 /// Makespan and longest stage in units of time, and the most activations of a device.
 fn measured(name: &str, text: &str, (p, m): (i64, i64), costs: &str) -> (f64, f64, Vec<u64>) {
-    let settings = vec![("devices".to_owned(), p), ("microbatches".to_owned(), m)];
-    let choice = elaborate::Request { settings, ..elaborate::Request::default() };
-    let request = Request { choice, costs: StageCosts::parse(costs).ok(), ..Request::default() };
-    let root = Source { name: format!("std:{name}"), text: text.to_owned() };
-    let compilation = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request);
+    let costs = StageCosts::parse(costs).ok();
+    let request = Request { costs, ..request(&[("devices", p), ("microbatches", m)]) };
+    let compilation = compiled(&format!("std:{name}"), text, &request);
     let analysis = compilation.analysis.unwrap_or_else(|| panic!("{name} {p} {m}: {:?}", compilation.diagnostics));
     let units = |ticks: Ticks| ticks.0 as f64 / Ticks::UNIT.0 as f64;
     let peaks = analysis.peaks.iter().map(|peak| peak.activations).collect();

@@ -1,7 +1,7 @@
 //! Recomputation: `R` before the backward gives the same bits, in as much memory as was predicted
 //! and less than without it.
 
-use pipe_compiler::{Compilation, Request, compile, elaborate};
+use pipe_compiler::{Compilation, Request, elaborate};
 use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
@@ -9,9 +9,9 @@ use pipe_ir::verify::Verified;
 use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run};
 use pipe_schedule::policy::recompute::Recomputation;
-use pipe_syntax::source::{Source, Sources};
 use pipe_syntax::stdlib::SCHEDULES;
-use pipe_tests::cases::{compile_text, expect, read, report, root};
+use pipe_tests::blocks::request;
+use pipe_tests::cases::{compile_text, compiled, expect, read, report, root};
 use pipe_tests::pipelines::{gpt, in_precision, verified};
 use pipe_tests::training::{Learned, assert_peaks, bits, losses, start, steps};
 use std::sync::Arc;
@@ -167,11 +167,9 @@ fn peaks_are_measured_as_predicted_and_lower_than_without() {
 }
 
 fn checked(text: &str, recompute: Option<&str>, settings: &[(&str, i64)]) -> Compilation {
-    let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-    let recompute = recompute.map(|text| text.parse::<Recomputation>().expect("stages"));
-    let choice = elaborate::Request { settings, recompute, ..elaborate::Request::default() };
-    let root = Source { name: "test.pipe".to_owned(), text: text.to_owned() };
-    compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &Request { choice, ..Request::default() })
+    let mut request = request(settings);
+    request.choice.recompute = recompute.map(|text| text.parse::<Recomputation>().expect("stages"));
+    compiled("test.pipe", text, &request)
 }
 
 /// What recomputes holds an activation from its `R` to its last backward: of 1F1B that is one at a
@@ -198,23 +196,6 @@ fn one_f_one_b_holds_one_activation_and_works_a_forward_more() {
             plain + (m - 1) as f64 <= makespan && makespan <= plain + (m + p - 1) as f64,
             "{p} {m}: {plain} {makespan}"
         );
-    }
-}
-
-#[test]
-fn recomputation_costs_what_is_said() {
-    let pipeline = |line: &str| format!("pipeline p {{ devices 2 microbatches 1 schedule 1f1b recompute all {line} }}");
-    // F0 F1 BW1 BW0: R1 stands before BW1, and R0 before BW0 in a gap that is long enough.
-    for (line, makespan) in [
-        ("", 7.0),
-        ("cost F = 3", 13.0),
-        ("cost F = 3, R = 1", 11.0),
-        ("cost R[1] = 5", 11.0),
-        ("cost R[0] = 5", 1.0 + 5.0 + 2.0),
-        ("cost F[1] = 4, BW = 2", 1.0 + 4.0 + 4.0 + 2.0 + 2.0),
-    ] {
-        let found = checked(&pipeline(line), None, &[]);
-        assert_eq!(found.report.figures.makespan, Some(makespan), "{line}: {:#?}", found.diagnostics);
     }
 }
 

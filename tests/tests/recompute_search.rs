@@ -1,6 +1,6 @@
 //! The search orders recomputation: what it finds and proves for small targets is what all orders of them show.
 
-use pipe_compiler::{Request, compile, elaborate};
+use pipe_compiler::{Request, compile};
 use pipe_ir::task::Task;
 use pipe_schedule::dispatch::Objective;
 use pipe_schedule::memory_limit::MemoryLimit;
@@ -12,7 +12,8 @@ use pipe_search::driver::alternatives::{Moves, SearchTarget};
 use pipe_search::emit::source::source;
 use pipe_syntax::source::{Source, Sources};
 use pipe_syntax::stdlib;
-use pipe_tests::cases::{read, root};
+use pipe_tests::blocks::request;
+use pipe_tests::cases::{compiled, read, root};
 use pipe_tests::slice::slice;
 use pipe_tests::team::team;
 
@@ -119,21 +120,17 @@ fn found(small: &Small) -> (f64, bool) {
     );
     let [f, b, w, r] = small.costs;
     let stages = (0..).zip(small.recomputes).filter(|(_, recomputes)| **recomputes).map(|(stage, _)| stage..stage + 1);
-    let settings = [("devices", n_devices), ("microbatches", small.microbatches)];
-    let choice = elaborate::Request {
-        settings: settings.iter().map(|(name, value)| ((*name).to_owned(), *value as i64)).collect(),
-        recompute: Some(Recomputation::Stages(stages.collect())),
-        ..elaborate::Request::default()
-    };
+    let settings =
+        [("devices", n_devices), ("microbatches", small.microbatches)].map(|(name, value)| (name, value as i64));
     let per_device = small.devices.iter().filter(|device| **device == 0).count();
     let units = small.capacity as f64 / (small.devices.len() as f64 / n_devices as f64);
     assert_eq!(per_device * n_devices, small.devices.len(), "units are whole");
-    let request = Request {
-        choice,
+    let mut request = Request {
         costs: Some(StageCosts::parse(&format!("F={f},B={b},W={w},R={r}")).expect("costs")),
         memory: Some(MemoryLimit::parse(&units.to_string()).expect("a limit")),
-        ..Request::default()
+        ..request(&settings)
     };
+    request.choice.recompute = Some(Recomputation::Stages(stages.collect()));
     let root = Source { name: "small.pipe".to_owned(), text };
     let loader = |path: &str| Err(path.to_owned());
     let target = SearchTarget {
@@ -230,13 +227,9 @@ fn sources_that_recompute_compile_to_the_orders_that_they_were_written_for() {
     for name in ["gpipe", "1f1b", "zb_h1", "v_half"] {
         for asked in ["all", "0..2", "1"] {
             let with = |text: &str, recompute: Option<&str>| {
-                let settings = [("devices", 4), ("microbatches", 9)].map(|(name, value)| (name.to_owned(), value));
-                let recompute = recompute.map(|text| text.parse::<Recomputation>().expect("stages"));
-                let choice =
-                    elaborate::Request { settings: settings.to_vec(), recompute, ..elaborate::Request::default() };
-                let root = Source { name: "test.pipe".to_owned(), text: text.to_owned() };
-                let request = Request { choice, ..Request::default() };
-                let found = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request);
+                let mut request = request(&[("devices", 4), ("microbatches", 9)]);
+                request.choice.recompute = recompute.map(|text| text.parse::<Recomputation>().expect("stages"));
+                let found = compiled("test.pipe", text, &request);
                 found.analysis.unwrap_or_else(|| panic!("{text}: {:#?}", found.diagnostics)).schedule
             };
             let schedule = with(stdlib::schedule(name).expect("it exists"), Some(asked));

@@ -2,9 +2,9 @@
 //! of the block. Messages on their way, at most two in each of the four channels of a device, are beside
 //! that.
 
-use pipe_compiler::{Request, compile};
-use pipe_syntax::source::{Source, Sources};
+use pipe_compiler::Request;
 use pipe_syntax::stdlib;
+use pipe_tests::cases::compiled;
 
 /// By device: the most bytes of activations. And the makespan.
 fn measured(schedule: &str, model: &str, settings: &str, reorders: bool) -> (Vec<u64>, f64) {
@@ -15,8 +15,7 @@ fn measured(schedule: &str, model: &str, settings: &str, reorders: bool) -> (Vec
     let text = format!(
         "import std.models.gpt\n\npipeline small {{\n    model gpt({model})\n    {settings}\n    schedule own\n}}\n\n{text}"
     );
-    let root = Source { name: "small.pipe".to_owned(), text };
-    let compilation = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &Request::default());
+    let compilation = compiled("small.pipe", &text, &Request::default());
     assert!(compilation.program.is_some(), "{schedule} {settings}: {:?}", compilation.diagnostics);
     let bytes = compilation.report.per_device.iter().map(|device| device.peak_activation_bytes.expect("a model"));
     (bytes.collect(), compilation.report.figures.makespan.expect("it was timed"))

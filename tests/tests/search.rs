@@ -1,7 +1,7 @@
 //! What the search finds: judged by the ordinary checker, by a replay, and on small jobs by all
 //! schedules that there are.
 
-use pipe_compiler::{Compilation, Request, compile};
+use pipe_compiler::{Compilation, Request};
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::dispatch::Objective;
@@ -9,11 +9,13 @@ use pipe_schedule::dispatch::job::{Job, Mention, Orders, SeriesId, Time};
 use pipe_schedule::memory_limit::MemoryLimit;
 use pipe_schedule::timing::costs::StageCosts;
 use pipe_schedule::units::{Units, parse_decimal};
-use pipe_search::driver::run::{Prepared, prepare};
+use pipe_search::driver::run::Prepared;
 use pipe_search::exact::proof;
 use pipe_search::{Options, Progress, search};
-use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::source::Sources;
 use pipe_syntax::stdlib;
+use pipe_tests::blocks::request;
+use pipe_tests::cases::{compiled, no_files, prepared};
 use pipe_tests::exhaustive::shortest_below;
 use pipe_tests::jobs::{Stages, random_job, replay};
 use pipe_tests::schedules::Dice;
@@ -43,9 +45,7 @@ struct Target {
 impl Target {
     fn request(self) -> Request {
         let [f, b, w, c] = self.costs;
-        let mut request = Request::default();
-        let settings = [("devices", self.sizes.0), ("microbatches", self.sizes.1)];
-        request.choice.settings = settings.map(|(name, value)| (name.to_owned(), value as i64)).to_vec();
+        let mut request = request(&[("devices", self.sizes.0 as i64), ("microbatches", self.sizes.1 as i64)]);
         let both = self.both.unwrap_or(b + w);
         request.costs = Some(StageCosts::parse(&format!("F={f},B={b},W={w},BW={both},comm={c}")).expect("well-formed"));
         request.memory = Some(MemoryLimit::of_all(Units(parse_decimal(self.memory).expect("well-formed"))));
@@ -53,22 +53,15 @@ impl Target {
     }
 
     fn prepared(self, objective: Objective) -> Prepared {
-        let text = stdlib::schedule(self.name).expect("a standard schedule").to_owned();
-        let root = Source { name: format!("std:{}", self.name), text };
-        let prepared = prepare(&mut Sources::default(), root, &no_files, &self.request(), objective);
-        prepared.unwrap_or_else(|compilation| panic!("{self:?}: {:?}", compilation.diagnostics))
+        let text = stdlib::schedule(self.name).expect("a standard schedule");
+        prepared(&format!("std:{}", self.name), text, &self.request(), objective)
     }
 
     /// The length of a standard schedule for the same costs and memory, if it fits.
     fn standard(self, name: &'static str) -> Option<Compilation> {
-        let root = Source { name: format!("std:{name}"), text: stdlib::schedule(name)?.to_owned() };
-        let compilation = compile(&mut Sources::default(), root, &no_files, &self.request());
+        let compilation = compiled(&format!("std:{name}"), stdlib::schedule(name)?, &self.request());
         compilation.report.ok.then_some(compilation)
     }
-}
-
-fn no_files(path: &str) -> Result<String, String> {
-    Err(path.to_owned())
 }
 
 const fn target(name: &'static str, sizes: (usize, usize), costs: [Time; 4], memory: &'static str) -> Target {
@@ -392,10 +385,7 @@ pipeline short {
 
 #[test]
 fn standard_schedules_that_fit_in_bytes_come_before_one_microbatch_after_the_other() {
-    let no_files = |path: &str| Err(path.to_owned());
-    let root = Source { name: "short.pipe".to_owned(), text: SHORT_OF_BYTES.to_owned() };
-    let prepared = prepare(&mut Sources::default(), root, &no_files, &Request::default(), Objective::Makespan);
-    let prepared = prepared.unwrap_or_else(|found| panic!("{:?}", found.diagnostics));
+    let prepared = prepared("short.pipe", SHORT_OF_BYTES, &Request::default(), Objective::Makespan);
     let found = prepared.search(options(Objective::Makespan, 0), &team(1, 30), &mut |_| ()).expect("something");
     let fits = |other: &Progress| prepared.finish(other, &mut Sources::default(), &no_files).1.report.ok;
     let first = |all: Vec<Progress>| all.into_iter().find(fits).expect("one microbatch after the other fits").length;

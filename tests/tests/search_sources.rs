@@ -13,20 +13,17 @@ use pipe_search::{Options, Workers};
 use pipe_syntax::format::format;
 use pipe_syntax::source::{FileId, Source, Sources};
 use pipe_syntax::stdlib;
-use pipe_tests::cases::{read, root};
+use pipe_tests::blocks;
+use pipe_tests::cases::{self, no_files, read, root};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn compiled(text: &str, request: &Request) -> Compilation {
-    let root = Source { name: "x.pipe".to_owned(), text: text.to_owned() };
-    compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), request)
+    cases::compiled("x.pipe", text, request)
 }
 
 fn request(devices: i64, microbatches: i64) -> Request {
-    let mut request = Request::default();
-    request.choice.settings =
-        [("devices", devices), ("microbatches", microbatches)].map(|(n, v)| (n.to_owned(), v)).to_vec();
-    request
+    blocks::request(&[("devices", devices), ("microbatches", microbatches)])
 }
 
 /// The tasks of each device, in their order.
@@ -117,10 +114,8 @@ fn what_is_said_of_a_steady_state_is_so() {
         let mut request = request(4, 32);
         request.costs = Some(StageCosts::parse(costs).expect("well-formed"));
         request.memory = Some(MemoryLimit::of_all(Units(memory * Units::UNIT.0)));
-        let root = Source { name: name.to_owned(), text: stdlib::schedule(name).expect("a schedule").to_owned() };
-        let no_files = |path: &str| Err(path.to_owned());
-        let prepared =
-            prepare(&mut Sources::default(), root, &no_files, &request, Objective::Makespan).expect("a target");
+        let text = stdlib::schedule(name).expect("a schedule");
+        let prepared = cases::prepared(name, text, &request, Objective::Makespan);
         let options = Options { objective: Objective::Makespan, seed: 1, rounds: 1 };
         let team = Patient(AtomicUsize::new(6000));
         let found = prepared.search(options, &team, &mut |_| ()).expect("something fits");
@@ -189,7 +184,6 @@ fn what_bounds_in_bytes_assume_that_devices_hold_is_held_in_every_program() {
             let text: Vec<&str> = text.lines().filter(|line| !line.contains("require peak")).collect();
             let text = text.join("\n").replace(call, &format!("    schedule {name}"));
             let source = Source { name: example.to_owned(), text };
-            let no_files = |path: &str| Err(path.to_owned());
             // Halves that run at once hold less, as `BW` does, which the search counts as a form of its own.
             let (mut sources, request) = (Sources::default(), Request { apart: true, ..Request::default() });
             let compilation = compile(&mut sources, source.clone(), &no_files, &request);
@@ -223,11 +217,7 @@ fn a_models_backward_takes_its_time_in_either_form() {
         let call = text.lines().find(|line| line.trim_start().starts_with("schedule ")).expect("a schedule");
         let text: Vec<&str> = text.lines().filter(|line| !line.contains("require peak")).collect();
         let text = text.join("\n").replace(call, &format!("    schedule {name}"));
-        let source = Source { name: example.to_owned(), text };
-        let no_files = |path: &str| Err(path.to_owned());
-        let request = Request::default();
-        let prepared = prepare(&mut Sources::default(), source, &no_files, &request, Objective::Makespan);
-        let prepared = prepared.unwrap_or_else(|found| panic!("{example} {name}: {:?}", found.diagnostics));
+        let prepared = cases::prepared(example, &text, &Request::default(), Objective::Makespan);
         for stage in prepared.problem.schedule.placement.stages() {
             let of = |kind| prepared.problem.costs.of(kind, stage).0;
             let halves = of(TaskKind::BackwardInput) + of(TaskKind::BackwardWeight);

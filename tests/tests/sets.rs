@@ -1,7 +1,7 @@
 //! Stages that live on several devices at once: their tasks are replayed by a program that shares
 //! nothing with the compiler, and the placements of Tessel (HPCA 2024) are searched.
 
-use pipe_compiler::{Compilation, Request, compile, elaborate};
+use pipe_compiler::{Compilation, Request, elaborate};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::bounds::lower_bound;
@@ -16,10 +16,10 @@ use pipe_schedule::timing::durations::Costs;
 use pipe_schedule::timing::timeline::simulate;
 use pipe_schedule::units::Ticks;
 use pipe_search::Options;
-use pipe_search::driver::run::{Prepared, prepare};
-use pipe_syntax::source::{Source, Sources};
+use pipe_search::driver::run::Prepared;
+use pipe_syntax::source::Sources;
 use pipe_tests::blocks::{certified, loaded, request};
-use pipe_tests::cases::{expect, read, report, root};
+use pipe_tests::cases::{self, expect, no_files, read, report, root};
 use pipe_tests::schedules::{Dice, Size, analysis_as_it_runs, disorder, spread};
 use pipe_tests::slice::slice;
 use pipe_tests::steps::shares;
@@ -207,9 +207,8 @@ fn a_block_of_groups_is_certified_as_one_of_single_devices() {
     pace.work = pace.work.into_iter().flat_map(|work| [work, work]).collect();
     assert_eq!(groups.pace, Some(pace));
     let report = |devices, width| {
-        let root = Source { name: "groups.pipe".to_owned(), text: GROUPS.to_owned() };
         let sizes = [("devices", devices), ("microbatches", 7), ("width", width)];
-        compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request(&sizes)).report
+        cases::compiled("groups.pipe", GROUPS, &request(&sizes)).report
     };
     let (groups, single) = (report(6, 2), report(3, 1));
     assert!(groups.ok && groups.valid_for_all_microbatches == Some(true));
@@ -226,8 +225,7 @@ fn the_pace_of_groups_is_that_of_long_steps() {
         ..request(&[("devices", 3), ("microbatches", microbatches)])
     };
     let compiled = |microbatches| {
-        let root = Source { name: "x.pipe".to_owned(), text: text.to_owned() };
-        let report = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &with(microbatches)).report;
+        let report = cases::compiled("x.pipe", text, &with(microbatches)).report;
         (report.figures.makespan.expect("a step"), report.certificate.expect("a block"))
     };
     let ((long, certificate), (longer, _)) = (compiled(400), compiled(820));
@@ -253,9 +251,8 @@ const EMBEDDING: &str = "schedule embedding_on_all {
 fn a_task_is_drawn_on_all_its_devices() {
     let mut pictures = String::new();
     for (text, microbatches) in [(GROUPS, 4), (EMBEDDING, 4)] {
-        let root = Source { name: "x.pipe".to_owned(), text: text.to_owned() };
         let request = request(&[("devices", 4), ("microbatches", microbatches)]);
-        let compilation = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request);
+        let compilation = cases::compiled("x.pipe", text, &request);
         let analysis = compilation.analysis.expect("it runs");
         let picture = pipec::drawing::golden::draw(&analysis).expect("a picture");
         pictures += &format!("{text}\n\n4 devices, {microbatches} microbatches, F = B = W = 1\n{picture}\n");
@@ -264,18 +261,16 @@ fn a_task_is_drawn_on_all_its_devices() {
 }
 
 fn prepared(name: &str, memory: &str) -> Prepared {
-    let root =
-        Source { name: format!("{name}.pipe"), text: read(&root().join(format!("tests/data/tessel/{name}.pipe"))) };
+    let text = read(&root().join(format!("tests/data/tessel/{name}.pipe")));
     let request = Request { memory: MemoryLimit::parse(memory).ok(), ..Request::default() };
-    let prepared = prepare(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request, Objective::Makespan);
-    prepared.unwrap_or_else(|compilation| panic!("{name}: {:#?}", compilation.diagnostics))
+    cases::prepared(&format!("{name}.pipe"), &text, &request, Objective::Makespan)
 }
 
 /// A source that was found, and what the ordinary compiler says of it.
 fn finished(prepared: &Prepared, patience: usize) -> (String, Compilation) {
     let options = Options { objective: Objective::Makespan, seed: 1, rounds: 1 };
     let found = prepared.search(options, &team(1, patience), &mut |_| ()).expect("one microbatch after the other fits");
-    prepared.finish(&found, &mut Sources::default(), &|path| Err(path.to_owned()))
+    prepared.finish(&found, &mut Sources::default(), &no_files)
 }
 
 /// Published in the paper; the activations of what is on all devices count as well here, and not there.

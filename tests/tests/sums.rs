@@ -2,13 +2,13 @@
 //! verifier accepts, and it runs to its end with the stated peak.
 
 use pipe_compiler::block_family::Numbers;
-use pipe_compiler::{Certificates, Compilation, Request, compile, elaborate};
+use pipe_compiler::{Certificates, Compilation, Request};
 use pipe_ir::instruction::{Class, Instruction};
 use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run};
 use pipe_schedule::timing::costs::StageCosts;
-use pipe_syntax::source::{Source, Sources};
-use pipe_tests::cases::report;
+use pipe_tests::blocks::request;
+use pipe_tests::cases::{self, report};
 use pipe_tests::pipelines::gpt;
 use pipe_tests::schedules::Dice;
 use std::sync::Arc;
@@ -18,11 +18,7 @@ fn compiled(text: String, costs: Option<StageCosts>) -> Compilation {
 }
 
 fn compiled_with(text: String, costs: Option<StageCosts>, settings: &[(&str, i64)]) -> Compilation {
-    let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-    let choice = elaborate::Request { settings, ..elaborate::Request::default() };
-    let request = Request { choice, costs, ..Request::default() };
-    let root = Source { name: "test.pipe".to_owned(), text };
-    compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request)
+    cases::compiled("test.pipe", &text, &Request { costs, ..request(settings) })
 }
 
 /// A block of some microbatches in any slots, on devices that change from microbatch to microbatch. Many are refused.
@@ -134,8 +130,7 @@ fn sums_against_the_slots_are_not_certified() {
     assert!(found.report.certificate.is_none());
     // Who asks for the certificate alone gets the verdict of the step.
     let request = Request { certificate: Certificates::Alone, ..Request::default() };
-    let root = Source { name: "test.pipe".to_owned(), text: text.replace("MANY", "2") };
-    let found = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request);
+    let found = cases::compiled("test.pipe", &text.replace("MANY", "2"), &request);
     assert!(found.report.ok && found.report.certificate.is_none() && found.analysis.is_some());
 }
 

@@ -9,24 +9,19 @@ use pipe_syntax::torch::lowered::lowered;
 use pipe_syntax::torch::read::read;
 use pipe_syntax::torch::table::{Cell, Table};
 use pipe_syntax::torch::version::Version;
+use pipe_tests::blocks::request;
 
-use pipe_compiler::{Compilation, Request, elaborate};
+use pipe_compiler::{Compilation, Request};
 use pipe_syntax::stdlib;
-use pipe_tests::cases::{compile_text, report, root};
+use pipe_tests::cases::{compile_text, compiled, report, root};
 use pipe_tests::schedules::{Dice, SPAN};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const VERSIONS: [&str; 5] = ["2.7", "2.9", "2.10", "2.14", "2.15"];
 
-fn compiled(name: &str, text: &str, request: &Request) -> Compilation {
-    compile_text(name, text, &root(), request).0
-}
-
 fn standard(name: &str, devices: i64, microbatches: i64) -> Compilation {
-    let settings = vec![("devices".to_owned(), devices), ("microbatches".to_owned(), microbatches)];
-    let choice = elaborate::Request { settings, ..elaborate::Request::default() };
     let text = stdlib::schedule(name).expect("a standard schedule");
-    compiled(name, text, &Request { choice, ..Request::default() })
+    compiled(name, text, &request(&[("devices", devices), ("microbatches", microbatches)]))
 }
 
 /// Tasks of each device, in order.
@@ -82,79 +77,6 @@ fn schedules_with_more_than_pytorch_knows_are_refused() {
         assert_eq!(written.is_err(), refused.contains(name), "{name}");
         let codes: BTreeSet<Code> = written.err().into_iter().flatten().map(|found| found.code).collect();
         assert!(codes.iter().all(|code| *code == Code::CannotExport), "{name}: {codes:?}");
-    }
-}
-
-#[test]
-fn examples_with_more_than_pytorch_knows_are_refused_with_what_that_is() {
-    let refused = [
-        ("unet", "reads s0"),
-        ("two_tower", "reads s0"),
-        ("recompute", "runs a forward once more"),
-        ("offload", "lives with the hosts"),
-        ("zero", "lives on"),
-    ];
-    for (name, words) in refused {
-        let path = root().join(format!("examples/{name}.pipe"));
-        let text = pipe_tests::cases::read(&path);
-        let (compilation, _) = compile_text(name, &text, &root().join("examples"), &Request::default());
-        let analysis = compilation.analysis.as_ref().unwrap_or_else(|| panic!("{name}: {:?}", compilation.diagnostics));
-        let found = export(analysis, Form::Tasks, Version::NEWEST).expect_err(name);
-        assert!(found.iter().any(|one| one.message.contains(words)), "{name}: {found:?}");
-    }
-}
-
-#[test]
-fn before_reductions_gradients_are_divided_by_full_backwards_only() {
-    let warnings = |name: &str, version: &str| {
-        let analysis = standard(name, 2, 4).analysis.expect("it is accepted");
-        export(&analysis, Form::Tasks, version.parse().expect("a version")).expect("PyTorch can run it").1
-    };
-    for (name, version, words) in [
-        ("1f1b", "2.9", None),
-        ("v_half", "2.10", None),
-        ("v_half", "2.9", Some("leaves the gradients of 4 of 4 stages as sums over 4 microbatches")),
-        ("dualpipe_v", "2.7", Some("leaves the gradients of 3 of 4 stages as sums over 4 microbatches")),
-    ] {
-        let found: Vec<String> = warnings(name, version).into_iter().map(|found| found.message).collect();
-        assert_eq!(found.len(), usize::from(words.is_some()), "{name} {version}: {found:?}");
-        assert!(words.is_none_or(|words| found[0].contains(words)), "{name} {version}: {found:?}");
-    }
-}
-
-/// What PyTorch 2.15 makes of its own schedules, and what speaks against it; without transfers,
-/// against those that it puts in and defers.
-const STOCK: [(&str, Option<Code>); 12] = [
-    ("DualPipeV", None),
-    ("DualPipeV_compute", Some(Code::TransferOrder)),
-    ("DualPipeV_defer", Some(Code::TransferOrder)),
-    ("Interleaved1F1B", None),
-    ("Interleaved1F1B_compute", Some(Code::Deadlock)),
-    ("Interleaved1F1B_defer", Some(Code::Deadlock)),
-    ("InterleavedZeroBubble", None),
-    ("InterleavedZeroBubble_compute", Some(Code::Deadlock)),
-    ("InterleavedZeroBubble_defer", Some(Code::Deadlock)),
-    ("ZBVZeroBubble", None),
-    ("ZBVZeroBubble_compute", Some(Code::TransferOrder)),
-    ("ZBVZeroBubble_defer", Some(Code::TransferOrder)),
-];
-
-#[test]
-fn schedules_of_pytorch_itself_are_accepted_unless_receives_are_deferred() {
-    for (name, expected) in STOCK {
-        let text = pipe_tests::cases::read(&root().join(format!("tests/data/torch/{name}.csv")));
-        let compilation = compiled(&format!("{name}.csv"), &text, &Request::default());
-        let codes: BTreeSet<Code> = compilation.diagnostics.iter().map(|found| found.code).collect();
-        assert_eq!(codes, expected.into_iter().collect(), "{name}");
-        let is_note = name.ends_with("_compute");
-        assert_eq!(compilation.report.ok, expected.is_none() || is_note, "{name}");
-        let is_stuck = expected == Some(Code::Deadlock) && !is_note;
-        assert_eq!(compilation.report.deadlock_free == Some(false), is_stuck, "{name}");
-        if is_note {
-            let [note] = compilation.diagnostics.as_slice() else { panic!("{name}: {:?}", compilation.diagnostics) };
-            assert_eq!(note.severity, Severity::Note, "{name}");
-            assert!(note.message.starts_with("do not load this schedule with `defer_pp_recv=True`: "), "{name}");
-        }
     }
 }
 

@@ -1,12 +1,13 @@
 //! Weights across steps: the versions that tasks read, against Cyclic Data Parallelism (arXiv 2403.08837).
 
+use pipe_compiler::Compilation;
 use pipe_compiler::report::Report;
-use pipe_compiler::{Compilation, Request, compile, elaborate};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::schedule::Schedule;
-use pipe_syntax::source::{Source, Sources};
 use pipe_syntax::stdlib;
+use pipe_tests::blocks::request;
+use pipe_tests::cases;
 use serde_json::Value;
 use std::path::Path;
 
@@ -32,11 +33,7 @@ fn text_of(workers: Workers) -> String {
 }
 
 fn compiled(text: String, settings: &[(&str, i64)]) -> Compilation {
-    let settings = settings.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-    let choice = elaborate::Request { settings, ..elaborate::Request::default() };
-    let request = Request { choice, ..Request::default() };
-    let root = Source { name: "test.pipe".to_owned(), text };
-    let compilation = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request);
+    let compilation = cases::compiled("test.pipe", &text, &request(settings));
     assert!(compilation.report.ok, "{:#?} {:#?}", compilation.diagnostics, compilation.our_mistakes);
     compilation
 }

@@ -1,13 +1,13 @@
 //! Weights across steps, executed: the numbers of Cyclic Data Parallelism (arXiv 2403.08837), and
 //! windows that follow on each other.
 
-use pipe_compiler::{Request, compile, elaborate};
 use pipe_ir::ids::{MicrobatchId, ValueId};
 use pipe_ir::value::{TensorSlot, ValueKind};
 use pipe_ir::verify::Verified;
 use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run, checkpoint};
-use pipe_syntax::source::{Source, Sources};
+use pipe_tests::blocks::request;
+use pipe_tests::cases::compiled;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -130,11 +130,8 @@ impl Case {
         for (word, number) in numbers {
             text = text.replace(word, &number.to_string());
         }
-        let settings = if self.weights == "flush" { Vec::new() } else { vec![("steps".to_owned(), self.window)] };
-        let choice = elaborate::Request { settings, ..elaborate::Request::default() };
-        let request = Request { choice, ..Request::default() };
-        let root = Source { name: "test.pipe".to_owned(), text };
-        let compilation = compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), &request);
+        let steps = [("steps", self.window)];
+        let compilation = compiled("test.pipe", &text, &request(if self.weights == "flush" { &[] } else { &steps }));
         let lags = compilation.report.weights.iter().flat_map(|weights| &weights.stages);
         let lags = lags.map(|stage| stage.behind.clone()).collect();
         let program = compilation.program;

@@ -1,16 +1,16 @@
 //! The zero-bubble paper (arXiv 2401.10241), as it counts memory: what its list schedules reach,
 //! the search begins with.
 
-use pipe_compiler::Request;
 use pipe_ir::task::TaskKind;
 use pipe_schedule::dispatch::Objective;
 use pipe_schedule::memory_limit::MemoryLimit;
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::timing::costs::StageCosts;
 use pipe_search::Options;
-use pipe_search::driver::run::prepare;
-use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::source::Sources;
 use pipe_syntax::stdlib;
+use pipe_tests::blocks::request;
+use pipe_tests::cases::{no_files, prepared};
 use pipe_tests::slice::takes_all;
 use pipe_tests::team::team;
 use std::path::Path;
@@ -53,17 +53,13 @@ fn most(schedule: &Schedule, device: usize, (whole, waiting): (i64, i64)) -> i64
 fn found(row: &serde_json::Value, name: &str, chunks: i64, units: i64) -> (f64, bool) {
     let half = |kind: &str| number(row, kind) as f64 / chunks as f64;
     let (whole, waiting) = parts(row);
-    let mut request = Request::default();
-    let settings = ["devices", "microbatches"].map(|name| (name.to_owned(), number(row, name).cast_signed()));
-    request.choice.settings = settings.to_vec();
+    let mut request = request(&["devices", "microbatches"].map(|name| (name, number(row, name).cast_signed())));
     request.choice.activation = Some(format!("W={waiting}/{whole}").parse().expect("well-formed"));
     let costs = format!("F={},B={},W={},comm={}", half("F"), half("B"), half("W"), number(row, "comm"));
     request.costs = Some(StageCosts::parse(&costs).expect("well-formed"));
     request.memory = Some(MemoryLimit::parse(&units.to_string()).expect("well-formed"));
-    let root = Source { name: format!("std:{name}"), text: stdlib::schedule(name).expect("it is there").to_owned() };
-    let no_files = |path: &str| Err(path.to_owned());
-    let prepared = prepare(&mut Sources::default(), root, &no_files, &request, Objective::LongestStage);
-    let prepared = prepared.unwrap_or_else(|found| panic!("{:?}", found.diagnostics));
+    let text = stdlib::schedule(name).expect("it is there");
+    let prepared = prepared(&format!("std:{name}"), text, &request, Objective::LongestStage);
     let options = Options { objective: Objective::LongestStage, seed: 1, rounds: 0 };
     let found = prepared.search(options, &team(1, 1_000), &mut |_| ()).expect("it fits");
     let (source, compilation) = prepared.finish(&found, &mut Sources::default(), &no_files);

@@ -36,20 +36,6 @@ fn files_and_folders_are_rewritten_and_named() {
     assert_eq!(left.len(), 5, "temporary files are left: {left:?}");
 }
 
-#[test]
-fn what_cannot_be_formatted_keeps_no_other_file_from_it() {
-    let folder = folder("fmt-broken", &[("a.pipe", BROKEN), ("b.pipe", LOOSE)]);
-    let ended = pipec(&folder, "fmt a.pipe b.pipe", "").with(1);
-    assert!(ended.error.contains("error[syntax]") && ended.error.contains("a.pipe:"), "{}", ended.error);
-    assert_eq!(ended.out, "b.pipe\n");
-    assert_eq!(fs::read_to_string(folder.join("a.pipe")).expect("a file"), BROKEN);
-    let ended = pipec(&folder, "fmt missing.pipe b.pipe", "").with(2);
-    assert!(ended.error.contains("missing.pipe: No such file"), "{}", ended.error);
-    fs::write(folder.join("c.pipe"), b"// \xff\n").expect("a file");
-    let ended = pipec(&folder, "fmt c.pipe", "").with(2);
-    assert!(ended.error.contains("c.pipe: stream did not contain valid UTF-8"), "{}", ended.error);
-}
-
 #[cfg(unix)]
 #[test]
 fn links_and_permissions_stay() {

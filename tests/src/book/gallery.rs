@@ -1,11 +1,11 @@
 //! `docs/gallery.md` and its pictures: every standard schedule with its figures and its source.
 
-use crate::cases::compile_text;
-use pipe_compiler::{Compilation, Request, elaborate};
+use crate::blocks::request;
+use crate::cases;
+use pipe_compiler::Compilation;
 use pipe_syntax::stdlib;
 use pipec::drawing::svg;
 use std::fmt::Write;
-use std::path::Path;
 
 /// Devices and microbatches of all pictures.
 const SIZES: [(&str, i64); 2] = [("devices", 4), ("microbatches", 8)];
@@ -70,9 +70,7 @@ pub fn page() -> Result<(String, Vec<(String, String)>), String> {
 }
 
 fn compiled(name: &str, source: &str) -> Compilation {
-    let settings = SIZES.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-    let choice = elaborate::Request { settings, ..elaborate::Request::default() };
-    compile_text(&format!("std:{name}"), source, Path::new("."), &Request { choice, ..Request::default() }).0
+    cases::compiled(&format!("std:{name}"), source, &request(&SIZES))
 }
 
 /// The figures of a schedule.

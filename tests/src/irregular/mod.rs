@@ -10,12 +10,12 @@ mod model;
 mod order;
 pub mod windows;
 
+use crate::cases;
 use crate::schedules::Dice;
 use model::Model;
 use order::{Shape, Stages};
-use pipe_compiler::{Compilation, Request, compile};
+use pipe_compiler::{Compilation, Request};
 use pipe_schedule::stage_graph::StageGraph;
-use pipe_syntax::source::{Source, Sources};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
@@ -44,8 +44,7 @@ pub fn compiled(text: &str) -> Compilation {
 /// The same as it is asked for.
 #[must_use]
 pub fn compiled_as(text: &str, request: &Request) -> Compilation {
-    let root = Source { name: "drawn.pipe".to_owned(), text: text.to_owned() };
-    compile(&mut Sources::default(), root, &|path| Err(path.to_owned()), request)
+    cases::compiled("drawn.pipe", text, request)
 }
 
 /// One of some.

@@ -1,6 +1,5 @@
 //! Elaboration, from text to tasks.
 
-mod pages;
 mod robust;
 
 use super::*;
