@@ -1,6 +1,7 @@
 //! Diagnostics: the list of errors and what one of them says. Drawn by miette in the command line.
 
 use crate::source::Span;
+use crate::suggest;
 use serde::Serialize;
 use std::fmt;
 
@@ -183,8 +184,26 @@ pub struct Diagnostic {
     pub labels: Vec<Label>,
     /// Where the numbers come from.
     pub notes: Vec<String>,
-    /// What to change.
+    /// What to change, in words.
     pub help: Option<String>,
+    /// The same as edits of the source, where words can be turned into them.
+    pub fix: Option<Box<Fix>>,
+}
+
+/// Edits that, made together, let a mistake go away. They do not overlap.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fix {
+    /// At least one.
+    pub edits: Vec<Edit>,
+}
+
+/// A part of a source and the text to write instead.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Edit {
+    /// What to replace; without length to insert.
+    pub span: Span,
+    /// What to write there.
+    pub text: String,
 }
 
 /// A place with a few words beside it.
@@ -206,6 +225,7 @@ impl Diagnostic {
             labels: vec![Label { span, text: label.into() }],
             notes: Vec::new(),
             help: None,
+            fix: None,
         }
     }
 
@@ -234,6 +254,47 @@ impl Diagnostic {
         self.help = Some(help.into());
         self
     }
+
+    /// Adds an edit, which together with the others makes the mistake go away.
+    #[must_use]
+    pub fn edit(mut self, span: Span, text: impl Into<String>) -> Self {
+        let edit = Edit { span, text: text.into() };
+        self.fix.get_or_insert_with(|| Box::new(Fix { edits: Vec::new() })).edits.push(edit);
+        self
+    }
+
+    /// The edits of its fix; none where there is no fix.
+    #[must_use]
+    pub fn edits(&self) -> &[Edit] {
+        self.fix.as_ref().map_or(&[], |fix| &fix.edits)
+    }
+
+    /// Suggests the known name that `name` was probably meant to be, in words and as an edit of its place; or lists
+    /// the names that are known.
+    #[must_use]
+    pub fn suggest<'n>(mut self, span: Span, name: &str, known: impl IntoIterator<Item = &'n str>) -> Self {
+        let known: Vec<&str> = known.into_iter().collect();
+        self.help = suggest::help(name, known.iter().copied());
+        match suggest::closest(name, known) {
+            Some(meant) => self.edit(span, meant),
+            None => self,
+        }
+    }
+}
+
+/// A text after some edits of it, which do not overlap.
+#[must_use]
+pub fn edited(text: &str, edits: &[Edit]) -> String {
+    let mut edits: Vec<&Edit> = edits.iter().collect();
+    edits.sort_by_key(|edit| (edit.span.start, edit.span.end));
+    let (mut written, mut position) = (String::with_capacity(text.len()), 0);
+    for Edit { span, text: replacement } in edits {
+        let (start, end) = (span.start as usize, span.end as usize);
+        written.push_str(text.get(position..start).unwrap_or_default());
+        written.push_str(replacement);
+        position = end.max(position);
+    }
+    written + text.get(position..).unwrap_or_default()
 }
 
 /// Everything that a pass found; never empty where it stands for a failure.

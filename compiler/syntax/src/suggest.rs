@@ -1,5 +1,8 @@
 //! Suggestions: the name that was probably meant.
 
+/// The most names that a message lists: all schedules of the standard library are among them.
+const SHOWN: usize = 24;
+
 /// The candidate that takes the fewest slips of the keyboard to become `name`, if they are few for its length.
 pub fn closest<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let allowed = (name.chars().count() / 3).clamp(1, 3);
@@ -13,8 +16,8 @@ pub fn help<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>) -> Op
     if let Some(name) = closest(name, all.iter().copied()) {
         return Some(format!("did you mean `{name}`?"));
     }
-    let shown: Vec<String> = all.iter().take(12).map(|name| format!("`{name}`")).collect();
-    let more = if all.len() > shown.len() { ", …" } else { "" };
+    let shown: Vec<String> = all.iter().take(SHOWN).map(|name| format!("`{name}`")).collect();
+    let more = if all.len() > SHOWN { format!(" and {} more", all.len() - SHOWN) } else { String::new() };
     (!shown.is_empty()).then(|| format!("known here: {}{more}", shown.join(", ")))
 }
 
@@ -48,5 +51,19 @@ mod tests {
         assert_eq!(closest("chunk", names), Some("chunks"));
         assert_eq!(closest("cooldown", names), None);
         assert_eq!(closest("N", names), None);
+    }
+
+    #[test]
+    fn a_list_that_is_cut_says_so() {
+        let names: Vec<String> = (0..30).map(|n| format!("parameter{n}")).collect();
+        let help = help("x", names.iter().map(String::as_str)).expect("there are names");
+        assert!(help.ends_with("`parameter23` and 6 more"), "{help}");
+    }
+
+    #[test]
+    fn all_standard_schedules_are_listed() {
+        let schedules = crate::stdlib::SCHEDULES;
+        let help = help("mine", schedules.iter().map(|(name, _)| *name)).expect("there are names");
+        assert!(schedules.iter().all(|(name, _)| help.contains(&format!("`{name}`"))), "{help}");
     }
 }

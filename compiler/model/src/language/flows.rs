@@ -8,7 +8,6 @@ use pipe_ir::graph::TensorType;
 use pipe_syntax::ast::{self, LayerItem};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::source::Span;
-use pipe_syntax::suggest;
 
 /// What comes out of a layer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -84,9 +83,9 @@ impl Assembly<'_, '_> {
             None => {
                 let message = format!("no layer before it is called `{}`", name.text);
                 let diagnostic = Diagnostic::error(Code::UnknownName, name.span, "used here", message);
-                let help = suggest::help(&name.text, names.layers());
-                let help = help.unwrap_or_else(|| format!("write `let {} = ..` before the layer", name.text));
-                self.found.push(diagnostic.help(help));
+                let mut error = diagnostic.suggest(name.span, &name.text, names.layers());
+                error.help.get_or_insert_with(|| format!("write `let {} = ..` before the layer", name.text));
+                self.found.push(error);
             }
         }
         None

@@ -7,7 +7,6 @@ use pipe_ir::graph::TensorType;
 use pipe_syntax::ast::{self, LayerItem};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::source::Span;
-use pipe_syntax::suggest;
 use std::collections::BTreeMap;
 
 /// The weight that another one is.
@@ -72,6 +71,5 @@ impl Assembly<'_, '_> {
 
 fn unknown_weight<'n>(layer: &str, name: &ast::Name, weights: impl Iterator<Item = &'n str>) -> Diagnostic {
     let message = format!("`{layer}` has no weight `{}`", name.text);
-    let diagnostic = Diagnostic::error(Code::UnknownName, name.span, "used here", message);
-    Diagnostic { help: suggest::help(&name.text, weights), ..diagnostic }
+    Diagnostic::error(Code::UnknownName, name.span, "used here", message).suggest(name.span, &name.text, weights)
 }

@@ -8,7 +8,6 @@ use crate::ast::{Argument, Call, Expr, Name, Parameter};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::limits::Report;
 use crate::source::Span;
-use crate::suggest;
 
 /// What a call may give.
 #[derive(Clone, Debug)]
@@ -68,8 +67,11 @@ impl<'a> Signature<'a> {
         let error = match &argument.name {
             Some(name) => {
                 let message = format!("`{callee}` has no {noun} `{}`", name.text);
-                let error = Diagnostic::error(Code::WrongArguments, name.span, format!("no such {noun}"), message);
-                Diagnostic { help: suggest::help(&name.text, self.parameters.iter().copied()), ..error }
+                Diagnostic::error(Code::WrongArguments, name.span, format!("no such {noun}"), message).suggest(
+                    name.span,
+                    &name.text,
+                    self.parameters.iter().copied(),
+                )
             }
             None if !self.has_positions => {
                 let message = format!("`{callee}` takes its {noun}s by name");

@@ -3,19 +3,17 @@
 use crate::ast::{Call, Name};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::source::Span;
-use crate::suggest;
 
 /// A name that stands for nothing; `known` are the names that could be meant.
 pub fn unknown_name<'n>(name: &str, span: Span, known: impl IntoIterator<Item = &'n str>) -> Diagnostic {
-    let error = Diagnostic::error(Code::UnknownName, span, "not known here", format!("unknown name `{name}`"));
-    Diagnostic { help: suggest::help(name, known), ..error }
+    let message = format!("unknown name `{name}`");
+    Diagnostic::error(Code::UnknownName, span, "not known here", message).suggest(span, name, known)
 }
 
 /// A call of a function that there is not.
 pub fn unknown_function<'n>(name: &Name, known: impl IntoIterator<Item = &'n str>) -> Diagnostic {
     let message = format!("unknown function `{}`", name.text);
-    let error = Diagnostic::error(Code::UnknownName, name.span, "not known", message);
-    Diagnostic { help: suggest::help(&name.text, known), ..error }
+    Diagnostic::error(Code::UnknownName, name.span, "not known", message).suggest(name.span, &name.text, known)
 }
 
 /// An argument with a name, of a function that has none.

@@ -309,11 +309,11 @@ impl<'a> Scope<'a> {
     fn unknown(&self, name: &str, span: Span) -> Fault {
         let known = self.variables.keys().chain(self.names.keys()).chain(self.constants.keys()).map(String::as_str);
         let error = unknown_name(name, span, known);
-        let help = match name {
-            "N" | "n" => Some("`M` is the number of microbatches, `D` of devices, `S` of stages".to_owned()),
-            _ => error.help.clone(),
-        };
-        Box::new(Diagnostic { help, ..error })
+        Box::new(match name {
+            "N" | "n" => Diagnostic { fix: None, ..error }
+                .help("`M` is the number of microbatches, `D` of devices, `S` of stages"),
+            _ => error,
+        })
     }
 }
 

@@ -8,7 +8,7 @@ mod configs;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::source::{FileId, Source, Sources, Span};
 use crate::torch::table::Table;
-use crate::{ast, parse, stdlib, suggest, torch};
+use crate::{ast, parse, stdlib, torch};
 use ast::Declaration;
 use std::collections::BTreeMap;
 
@@ -165,11 +165,10 @@ impl Reader<'_> {
                 let message = format!("`{}` cannot be read: {reason}", shown(&path));
                 let error = Diagnostic::error(Code::ImportFailed, import.span, "imported here", message);
                 let known: Vec<String> = stdlib::paths().map(|path| format!("std.{path}")).collect();
-                let help = match &path {
-                    Path::Standard(_) => suggest::help(&shown(&path), known.iter().map(String::as_str)),
-                    Path::Relative(_) => Some("paths are relative to the folder of the importing file".to_owned()),
-                };
-                self.errors.push(Diagnostic { help, ..error });
+                self.errors.push(match &path {
+                    Path::Standard(_) => error.suggest(import.span, &shown(&path), known.iter().map(String::as_str)),
+                    Path::Relative(_) => error.help("paths are relative to the folder of the importing file"),
+                });
             }
         }
     }

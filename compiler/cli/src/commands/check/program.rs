@@ -71,6 +71,7 @@ fn findings(name: &str, rejected: Rejected) -> Vec<Finding> {
         end_column: column,
         notes,
         help: None,
+        fix: Vec::new(),
     };
     match rejected {
         Rejected::Parse(error) => {

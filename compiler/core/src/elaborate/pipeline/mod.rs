@@ -31,7 +31,6 @@ use pipe_syntax::expr::arguments::{Callee, Values, bind};
 use pipe_syntax::expr::evaluate::{evaluate, exact};
 use pipe_syntax::files::Files;
 use pipe_syntax::limits::{MAX_COST, MAX_DEVICES, MAX_MICROBATCHES, Report, within};
-use pipe_syntax::suggest;
 use training::{files as training_files, training};
 
 /// A schedule that no pipeline binds.
@@ -257,8 +256,7 @@ fn model_call(
 
 fn unknown<'n>(word: &str, name: &ast::Name, known: impl Iterator<Item = &'n str>) -> Diagnostic {
     let message = format!("unknown {word} `{}`", name.text);
-    let error = Diagnostic::error(Code::UnknownName, name.span, "not declared", message);
-    Diagnostic { help: suggest::help(&name.text, known), ..error }
+    Diagnostic::error(Code::UnknownName, name.span, "not declared", message).suggest(name.span, &name.text, known)
 }
 
 /// What costs and requirements may name: parameters, devices and microbatches. Where a number is wrong, 1

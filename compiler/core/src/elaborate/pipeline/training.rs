@@ -9,7 +9,6 @@ use pipe_syntax::expr::arguments::{Signature, Values};
 use pipe_syntax::expr::evaluate::decimal;
 use pipe_syntax::limits::Report;
 use pipe_syntax::source::Span;
-use pipe_syntax::suggest;
 use std::collections::BTreeMap;
 
 /// Steps between two checkpoints where the text does not say.
@@ -106,7 +105,7 @@ fn optimizer_of(call: &Call, values: &Values) -> Result<(Optimizer, f64), Diagno
     let Some(settings) = Optimizer::settings(name) else {
         let message = format!("unknown optimizer `{name}`");
         let error = Diagnostic::error(Code::UnknownName, call.name.span, "not known", message);
-        return Err(vec![Diagnostic { help: suggest::help(name, Optimizer::NAMES.iter().copied()), ..error }]);
+        return Err(vec![error.suggest(call.name.span, name, Optimizer::NAMES.iter().copied())]);
     };
     let mut fields = vec![("learning_rate", None, Range::Positive); settings.len() + 1];
     for setting in settings {
