@@ -1,5 +1,5 @@
 //! What `pipec search` finds, beside what others published and what must be reached. Prints the
-//! table of `docs/search.md`.
+//! table of `docs/search/reaches.md`.
 //!
 //! `cargo bench -p pipe-benches --bench search -- --time 10 zb tessel` gives each case 10 seconds,
 //! and takes only those whose part of the table or name has one of the words. `-- survey` prints

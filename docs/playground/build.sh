@@ -10,5 +10,7 @@ cargo build --locked --quiet --workspace --example page
 mkdir -p docs/playground/dist
 wasm="$target/wasm32-unknown-unknown/playground/pipe_playground.wasm"
 gzip -9nc "$wasm" | base64 -w0 | "$target/debug/examples/page" >docs/playground/dist/index.html
+# The book asks for this script to know whether the playground is there.
+echo 'globalThis.hasPlayground = true;' >docs/playground/dist/built.js
 kib() { echo "$(($(stat -c %s "$1") / 1024)) KiB"; }
 printf 'docs/playground/dist/index.html: %s, with a compiler of %s\n' "$(kib docs/playground/dist/index.html)" "$(kib "$wasm")"

@@ -116,6 +116,8 @@ describe("the playground", { skip }, () => {
     const text = "// ünïcode\nschedule linked { stages D place s on s block every 3 { F[s] at s BW[s] at D + 2 * (D - 1 - s) } }\n";
     await page.getByLabel("devices", { exact: true }).fill("3");
     await type(page, text);
+    await page.evaluate(() => playground.remembered);
+    assert.match(page.url(), /#z\.[\w-]+$/);
     const other = await visit(page.url(), { allowed: "blob:" });
     await settled(other);
     assert.equal(await other.locator("textarea").inputValue(), text);
@@ -123,6 +125,16 @@ describe("the playground", { skip }, () => {
     assert.equal(await other.evaluate(() => timeline.model.nDevices), 3);
     await other.close();
     await page.getByLabel("devices", { exact: true }).fill("");
+  });
+
+  test("a link of an earlier version, which is not deflated, is read", async () => {
+    const text = "schedule earlier { stages D place s on s block every 3 { F[s] at s BW[s] at D + 2 * (D - 1 - s) } }\n";
+    const packed = Buffer.from(JSON.stringify({ source: text, settings: { devices: 3 } })).toString("base64url");
+    const other = await visit(`${page.url().split("#")[0]}#${packed}`, { allowed: "blob:" });
+    await settled(other);
+    assert.equal(await other.locator("textarea").inputValue(), text);
+    assert.equal(await other.evaluate(() => timeline.model.nDevices), 3);
+    await other.close();
   });
 
   test("what is too large is refused, and typing goes on meanwhile", async () => {

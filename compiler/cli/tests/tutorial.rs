@@ -1,12 +1,25 @@
-//! The tutorial of the book: its files are written, its commands are run in order, and their
-//! outputs are those on the page.
+//! Pages of the book that one follows at a terminal: their files are written, their commands are run
+//! in order, and their outputs are those on the page.
 
 mod process;
 
 use process::{folder, pipec};
 use std::path::Path;
 
-const PAGE: &str = include_str!("../../../docs/tutorial.md");
+/// A page, with how many files it writes and how many outputs it shows.
+struct Page {
+    name: &'static str,
+    text: &'static str,
+    counts: (usize, usize),
+}
+
+const TUTORIAL: Page = Page { name: "tutorial", text: include_str!("../../../docs/tutorial.md"), counts: (6, 11) };
+const COMING_FROM: [Page; 4] = [
+    Page { name: "pytorch", text: include_str!("../../../docs/coming_from/pytorch.md"), counts: (2, 2) },
+    Page { name: "torchtitan", text: include_str!("../../../docs/coming_from/torchtitan.md"), counts: (1, 2) },
+    Page { name: "megatron", text: include_str!("../../../docs/coming_from/megatron.md"), counts: (1, 1) },
+    Page { name: "deepspeed", text: include_str!("../../../docs/coming_from/deepspeed.md"), counts: (1, 2) },
+];
 
 /// A block of code with the text before it.
 struct Block<'t> {
@@ -28,7 +41,11 @@ fn blocks(page: &str) -> Vec<Block<'_>> {
 
 /// The file that the text before a block names last: the block is what is in it.
 fn named(before: &str) -> &str {
-    let names = before.split('`').skip(1).step_by(2).filter(|name| name.ends_with(".pipe"));
+    let names = before
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|name| [".pipe", ".csv"].iter().any(|ending| name.ends_with(ending)));
     names.last().expect("a source follows the name of its file")
 }
 
@@ -63,11 +80,12 @@ fn run(folder: &Path, text: &str) {
     }
 }
 
-#[test]
-fn its_commands_print_what_is_on_the_page() {
-    let folder = folder("tutorial", &[]);
+/// Follows a page.
+fn follow(page: &Page) {
+    let config = include_str!("../../../examples/llama3_70b.json");
+    let folder = folder(&format!("page_{}", page.name), &[("llama3_70b.json", config)]);
     let mut counts = (0, 0);
-    for Block { before, kind, text } in blocks(PAGE) {
+    for Block { before, kind, text } in blocks(page.text) {
         // The text may ask for another line in a file that is there.
         if let Some((_, rest)) = before.split_once("With `memory ") {
             let memory = rest.split('`').next().expect("a size");
@@ -76,7 +94,7 @@ fn its_commands_print_what_is_on_the_page() {
             std::fs::write(&path, source.replace("memory 6MiB", &format!("memory {memory}"))).expect("writable");
         }
         match kind.split(',').next() {
-            Some("pipe") => {
+            Some("pipe" | "csv") => {
                 std::fs::write(folder.join(named(before)), text).expect("writable");
                 counts.0 += 1;
             }
@@ -87,5 +105,15 @@ fn its_commands_print_what_is_on_the_page() {
             _ => {}
         }
     }
-    assert_eq!(counts, (6, 11), "sources and outputs of the page");
+    assert_eq!(counts, page.counts, "sources and outputs of {}", page.name);
+}
+
+#[test]
+fn the_tutorial_prints_what_is_on_the_page() {
+    follow(&TUTORIAL);
+}
+
+#[test]
+fn pages_for_those_who_come_from_elsewhere_print_what_is_on_them() {
+    COMING_FROM.iter().for_each(follow);
 }

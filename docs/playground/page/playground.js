@@ -14,6 +14,26 @@ const OPTIONS = [
   ["recompute", "text", "all, or 0..2"],
 ];
 
+/// A text as the fragment of an address: deflated, in base64 for addresses.
+async function pack(text) {
+  const packed = await through(new TextEncoder().encode(text), new CompressionStream("deflate"));
+  let letters = "";
+  for (const byte of packed) letters += String.fromCharCode(byte);
+  return `z.${btoa(letters).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "")}`;
+}
+
+/// The text of a fragment, also of one that is not deflated, as links had it before.
+async function unpack(fragment) {
+  const isSmall = fragment.startsWith("z.");
+  const letters = atob(fragment.slice(isSmall ? 2 : 0).replaceAll("-", "+").replaceAll("_", "/"));
+  const bytes = Uint8Array.from(letters, (letter) => letter.charCodeAt(0));
+  return new TextDecoder().decode(isSmall ? await through(bytes, new DecompressionStream("deflate")) : bytes);
+}
+
+async function through(bytes, stream) {
+  return new Uint8Array(await new Response(new Blob([bytes]).stream().pipeThrough(stream)).arrayBuffer());
+}
+
 class Playground {
   constructor(root) {
     this.packed = Uint8Array.from(atob(WASM), (letter) => letter.charCodeAt(0));
@@ -58,7 +78,7 @@ class Playground {
         this.editor.root,
         h("div", { class: "options" }, OPTIONS.map(([name]) => h("label", {}, name, this.fields[name]))),
         this.findings);
-      if (!this.fromLink()) this.choose(FIRST);
+      this.fromLink().then((isThere) => isThere || this.choose(FIRST));
       addEventListener("hashchange", () => location.hash.slice(1) !== this.link && this.fromLink());
       return;
     }
@@ -75,10 +95,9 @@ class Playground {
   }
 
   /// What a link carries: the source and the options.
-  fromLink() {
+  async fromLink() {
     try {
-      const bytes = Uint8Array.from(atob(location.hash.slice(1).replaceAll("-", "+").replaceAll("_", "/")), (letter) => letter.charCodeAt(0));
-      const { source, settings = {}, ...options } = JSON.parse(new TextDecoder().decode(bytes));
+      const { source, settings = {}, ...options } = JSON.parse(await unpack(location.hash.slice(1)));
       if (typeof source !== "string") return false;
       this.editor.text = source;
       for (const [name] of OPTIONS) this.fields[name].value = settings[name] ?? options[name] ?? "";
@@ -91,17 +110,17 @@ class Playground {
     }
   }
 
-  /// Puts the link to what is there where links are.
-  remember() {
-    const bytes = new TextEncoder().encode(JSON.stringify(this.current()));
-    let text = "";
-    for (const byte of bytes) text += String.fromCharCode(byte);
-    this.link = btoa(text).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "");
-    history.replaceState(null, "", `#${this.link}`);
+  /// Puts the link to what is there where links are, unless there is something newer by then.
+  async remember() {
+    const turn = this.turn = (this.turn ?? 0) + 1;
+    const link = await pack(JSON.stringify(this.current()));
+    if (turn !== this.turn) return;
+    this.link = link;
+    history.replaceState(null, "", `#${link}`);
   }
 
   async copy() {
-    this.remember();
+    await this.remember();
     try {
       await navigator.clipboard.writeText(location.href);
       this.status.textContent = "copied";
@@ -129,7 +148,7 @@ class Playground {
   /// Compiles what is there now, or as soon as the compiler is free. One that takes too long for a source that has changed is left.
   ask() {
     this.question = this.current();
-    this.remember();
+    this.remembered = this.remember();
     if (this.isBusy && performance.now() - this.since > PATIENCE) this.start();
     if (this.isBusy || !this.isReady) {
       clearTimeout(this.impatience);

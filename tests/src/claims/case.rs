@@ -1,6 +1,6 @@
 //! Random targets so small that all of their schedules can be tried: places, costs of every form, latencies
 //! and limits, slices and replicas. What the costs mean is worked out here from the documents
-//! (`docs/language.md`, "Time and bubbles"), and shares nothing with the compiler.
+//! (`docs/language/time.md`), and shares nothing with the compiler.
 
 use super::machines::Machines;
 use crate::schedules::Dice;

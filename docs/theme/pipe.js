@@ -1,0 +1,93 @@
+// What the book adds to mdBook: colours for `pipe`, links into the playground, and code that fits its page.
+"use strict";
+
+// The keywords of grammar/pipe.pest; a test compares them.
+const KEYWORDS = `
+  activation all and at auto block bubble checkpoint cost data devices else every fill for from host if import in
+  input layer let loss memory microbatches minimum model normal not of offload on ones optimizer or order output
+  param peak pipeline place precision recompute reorder repeat require schedule seed slices slots stages steps
+  synthetic then train warmup weight weights with zero zeros
+`;
+/// Smallest letters of code that is made narrower, in pixels.
+const SMALLEST = 9.5;
+
+hljs.registerLanguage("pipe", () => ({
+  name: "pipe",
+  keywords: KEYWORDS,
+  contains: [
+    { className: "comment", begin: /\/\//, end: /$/ },
+    { className: "string", begin: /"/, end: /"/, illegal: /\n/ },
+    { className: "task", begin: /\b(?:F|BW|B|W|R|U)(?=\s*\[)/ },
+    { className: "number", begin: /\b\d[\d_.]*(?:e-?\d+)?(?:[KMGT]i)?B?\b/ },
+  ],
+}));
+
+const sources = [...document.querySelectorAll("code.language-pipe")];
+for (const code of sources) {
+  const text = code.textContent;
+  code.textContent = text;
+  code.classList.remove("hljs");
+  hljs.highlightBlock(code);
+  code.source = text;
+}
+
+/// A source as the fragment that the playground reads: JSON, deflated, in base64 for addresses.
+async function fragment(source) {
+  const stream = new Blob([JSON.stringify({ source })]).stream().pipeThrough(new CompressionStream("deflate"));
+  let letters = "";
+  for (const byte of new Uint8Array(await new Response(stream).arrayBuffer())) letters += String.fromCharCode(byte);
+  return `z.${btoa(letters).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "")}`;
+}
+
+/// Whether the playground can compile a source: it has the standard library, and no files.
+const isComplete = (source) => !/^\s*(?:import|model)\s+"/m.test(source);
+
+function link(text, href) {
+  const a = document.createElement("a");
+  Object.assign(a, { textContent: text, href, className: "playground-link" });
+  return a;
+}
+
+/// Links to the playground, where the book was built with it.
+async function playground() {
+  const home = `${path_to_root}playground/dist/index.html`;
+  document.querySelector(".right-buttons")?.prepend(Object.assign(link("Playground", home), { title: "Write schedules in this browser" }));
+  for (const door of document.querySelectorAll(".playground-door")) door.replaceChildren(link(door.dataset.text ?? "Open the playground", home));
+  for (const code of sources.filter((code) => isComplete(code.source))) {
+    const line = document.createElement("div");
+    line.className = "playground-line";
+    line.append(link("open in playground", `${home}#${await fragment(code.source)}`));
+    code.closest("pre").after(line);
+  }
+}
+
+// docs/playground/build.sh writes this script beside the playground: a page in a folder cannot ask for files otherwise.
+const built = document.createElement("script");
+built.src = `${path_to_root}playground/dist/built.js`;
+built.onload = playground;
+built.onerror = () => document.querySelectorAll(".playground-door").forEach((door) => {
+  door.textContent = "This copy of the book was built without the playground: docs/playground/build.sh builds it.";
+});
+document.head.append(built);
+
+/// Makes letters of code smaller until its longest line fits; what is still too long can be moved.
+function fit(code) {
+  code.style.fontSize = "";
+  const { clientWidth, scrollWidth } = code;
+  if (clientWidth === 0 || scrollWidth <= clientWidth) return;
+  const size = parseFloat(getComputedStyle(code).fontSize);
+  code.style.fontSize = `${Math.max(SMALLEST, Math.floor(size * 10 * (clientWidth - 36) / (scrollWidth - 36)) / 10)}px`;
+  code.closest("pre").classList.toggle("is-long", code.scrollWidth > code.clientWidth + 1);
+}
+
+const blocks = [...document.querySelectorAll("main pre > code")];
+let width = 0;
+new ResizeObserver(([main]) => {
+  if (main.contentRect.width === width) return;
+  width = main.contentRect.width;
+  for (const code of blocks) {
+    code.closest("pre").classList.remove("is-long");
+    fit(code);
+    if (code.scrollWidth > code.clientWidth) code.tabIndex = 0;
+  }
+}).observe(document.querySelector("main"));
