@@ -2,6 +2,7 @@
 
 mod commands;
 pub mod drawing;
+mod early;
 mod input;
 pub mod output;
 mod ranks;
@@ -10,35 +11,54 @@ mod training;
 mod version;
 
 use clap::error::ErrorKind;
-use clap::{CommandFactory, Parser};
+use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser};
 use commands::Command;
+use early::Early;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:
-  pipec check std:v_half --set devices=8 --set microbatches=24
+  pipec std
+  pipec check std:v_half --devices 8 --microbatches 24
   pipec check examples/shakespeare.pipe --memory 4.5
   pipec check examples/llama3_70b.pipe --cluster examples/cluster.toml --set data=1
   pipec run examples/shakespeare.pipe
   pipec profile examples/shakespeare.pipe -o here.profile.json
-  pipec plot std:1f1b --set devices=4 --set microbatches=8
+  pipec plot std:1f1b --devices 4 --microbatches 8
   pipec plot std:zb_v -o zb_v.svg
   pipec plot std:zb_v -o zb_v.html
-  pipec watch examples/first_schedule.pipe --set devices=8
+  pipec watch examples/first_schedule.pipe --devices 8
   pipec search std:v_half --memory 2 --cost F=1,B=2,W=1
   pipec tune examples/llama3_70b.pipe --cluster examples/cluster.toml
   pipec fmt --check .
   pipec diff examples/shakespeare.pipe run.trace.json
   pipec explain deadlock
 
-Exit codes: 0 accepted, 1 rejected, 2 usage.";
+Exit codes:
+  0   accepted, and done; also a run that Ctrl-C ended
+  1   rejected, or a run failed: lost ranks, unusable data, a checkpoint that cannot be read or written
+  2   wrong words or names on the command line, a file that cannot be read or written (a full disk), ranks that do not meet
+  101 a bug in pipec";
 
 /// Proves pipeline-parallel training schedules, compiles them and runs them.
 #[derive(Parser, Debug)]
 #[command(name = "pipec", version, long_version = version::LONG.as_str(), after_help = EXAMPLES)]
 struct Arguments {
+    /// When to colour: `auto` on terminals, unless `NO_COLOR` is set
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", hide_default_value = true)]
+    color: ColorChoice,
     #[command(subcommand)]
     command: Command,
+}
+
+impl Arguments {
+    /// Parses words. Where that fails, the error is coloured as they ask for.
+    fn parse_words(words: Vec<OsString>, colours: ColorChoice) -> Result<Self, clap::Error> {
+        let mut command = command().color(colours);
+        let matches = command.try_get_matches_from_mut(words)?;
+        Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    }
 }
 
 /// Everything that the command line can say: for completions and the manual.
@@ -70,19 +90,21 @@ impl From<Outcome> for ExitCode {
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
     std::panic::set_hook(Box::new(report_panic));
-    let arguments = match Arguments::try_parse() {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let early = Early::of(&words);
+    let arguments = match Arguments::parse_words(words, early.colours) {
         Ok(arguments) => arguments,
         Err(error) => {
-            // A reader that went away needs no help text.
-            let _ = error.print();
             let shown = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            output::usage::refuse_words(&error, early.json && !shown);
             return if shown { Outcome::Accepted.into() } else { Outcome::Usage.into() };
         }
     };
+    output::choose_colours(arguments.color);
     match arguments.command.run() {
         Ok(outcome) => outcome.into(),
         Err(failure) => {
-            output::complain(&failure.to_string());
+            output::usage::refuse(&failure.to_string(), early.json);
             Outcome::Usage.into()
         }
     }

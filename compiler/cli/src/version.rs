@@ -19,6 +19,7 @@ pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| {
         crate::commands::search::SCHEMA,
         pipe_search::tune::report::SCHEMA,
         pipe_runtime::checkpoint::SCHEMA,
+        crate::output::usage::SCHEMA,
     ];
     format!(
         "{}\nbackends: cpu ({}), cuda, null\nmpi: {mpi}\ncuda: {cuda}\nschemas: {}",

@@ -188,6 +188,8 @@ pub struct Diagnostic {
     pub help: Option<String>,
     /// The same as edits of the source, where words can be turned into them.
     pub fix: Option<Box<Fix>>,
+    /// Whether a name that the caller gave is wrong, and not the text: a parameter that is set and not there.
+    pub is_callers: bool,
 }
 
 /// Edits that, made together, let a mistake go away. They do not overlap.
@@ -226,6 +228,7 @@ impl Diagnostic {
             notes: Vec::new(),
             help: None,
             fix: None,
+            is_callers: false,
         }
     }
 
@@ -245,6 +248,13 @@ impl Diagnostic {
     #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.notes.push(note.into());
+        self
+    }
+
+    /// Says that a name is wrong which the caller gave, and not the text.
+    #[must_use]
+    pub fn of_caller(mut self) -> Self {
+        self.is_callers = true;
         self
     }
 

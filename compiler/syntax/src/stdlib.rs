@@ -33,6 +33,13 @@ pub fn schedule(name: &str) -> Option<&'static str> {
     find(SCHEDULES, name)
 }
 
+/// What a file says first of itself: the first sentence of the comment at its top.
+pub fn summary(text: &str) -> String {
+    let lines = text.lines().map_while(|line| line.strip_prefix("///")).map(str::trim);
+    let paragraph = lines.take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ");
+    paragraph.split_once(". ").map_or(paragraph.clone(), |(first, _)| format!("{first}."))
+}
+
 /// The text of a file that `import std.PATH` names, such as `models.gpt` or `schedules.1f1b`.
 pub fn file(path: &str) -> Option<&'static str> {
     match path.split_once('.')? {

@@ -115,7 +115,7 @@ fn text_of<T: Display>(
             None
         }
     };
-    show_findings(&compilation, &sources, arguments.timed.target.format)?;
+    show_findings(&compilation, &sources, arguments.timed.target.format())?;
     show_notes(&compilation, &sources, &arguments.timed.target);
     if let Some(text) = text {
         if let Some(note) = note(&text).filter(|_| !arguments.timed.target.quiet) {
@@ -152,7 +152,7 @@ fn emit_picture(picture: &Picture, out: &mut dyn Write) -> io::Result<()> {
 
 fn program(arguments: &Arguments, emit: fn(&Verified, &mut dyn Write) -> io::Result<()>) -> Result<Outcome, Failure> {
     let (compilation, sources) = arguments.timed.compile_program()?;
-    show_findings(&compilation, &sources, arguments.timed.target.format)?;
+    show_findings(&compilation, &sources, arguments.timed.target.format())?;
     if let Some(verified) = compilation.program.as_ref().filter(|_| compilation.report.ok) {
         write(arguments, |out| emit(verified, out))?;
     }

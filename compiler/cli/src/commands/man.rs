@@ -14,6 +14,9 @@ Examples:
   pipec man check | man -l -
   pipec man -o ~/.local/share/man/man1   # all pages; then `man pipec-check`";
 
+/// What a block of help begins with whose lines are kept, and its title in the manual.
+const SECTIONS: [(&str, &str); 2] = [("Examples:\n", "EXAMPLES"), ("Exit codes:\n", "EXIT STATUS")];
+
 /// Arguments of `pipec man`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -63,10 +66,10 @@ fn render(command: &Command, out: &mut dyn Write) -> io::Result<()> {
     let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let mut roff = Roff::default();
     for block in after.split("\n\n").filter(|block| !block.is_empty()) {
-        match block.strip_prefix("Examples:\n") {
-            Some(examples) => {
-                roff.control("SH", ["EXAMPLES"]).control("nf", []);
-                for line in examples.lines() {
+        match SECTIONS.iter().find_map(|(head, title)| Some((title, block.strip_prefix(head)?))) {
+            Some((title, lines)) => {
+                roff.control("SH", [*title]).control("nf", []);
+                for line in lines.lines() {
                     roff.text([roman(line.trim())]);
                 }
                 roff.control("fi", []);

@@ -12,6 +12,7 @@ mod plot;
 pub(crate) mod profile;
 pub(crate) mod run;
 pub(crate) mod search;
+mod std;
 mod tune;
 mod watch;
 
@@ -44,6 +45,8 @@ pub(crate) enum Command {
     Fmt(fmt::Arguments),
     /// Speaks with editors: findings while one types, figures, names, completion
     Lsp(lsp::Arguments),
+    /// Lists the standard schedules, or prints one
+    Std(std::Arguments),
     /// Says what an error means and how to repair it
     Explain(explain::Arguments),
     /// Prints what a shell needs to complete commands, options and their values
@@ -67,6 +70,7 @@ impl Command {
             Self::Tune(arguments) => tune::run(&arguments),
             Self::Fmt(arguments) => fmt::run(&arguments),
             Self::Lsp(arguments) => lsp::run(&arguments),
+            Self::Std(arguments) => std::run(&arguments),
             Self::Explain(arguments) => explain::run(&arguments),
             Self::Completions(arguments) => completions::run(&arguments),
             Self::Man(arguments) => man::run(&arguments),

@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
 /// Draws a target that runs to its end, also one that breaks a limit.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let target = &arguments.timed.target;
-    if target.format == Format::Json {
+    if target.format() == Format::Json {
         return Err(Failure::Usage("`plot` draws pictures; `check --format json` prints figures".to_owned()));
     }
     let forms = [("svg", Form::Svg), ("html", Form::Page)];

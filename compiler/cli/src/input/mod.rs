@@ -3,6 +3,7 @@
 pub(crate) mod stream;
 
 use crate::output::Failure;
+use crate::output::findings::check_names;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use pipe_compiler::cluster::Cluster;
@@ -34,9 +35,15 @@ pub(crate) struct TargetArguments {
     /// Which schedule, where the file declares several
     #[arg(long, value_name = "NAME", conflicts_with = "pipeline")]
     pub(crate) schedule: Option<String>,
-    /// Overrides a parameter, such as `devices=8` or `microbatches=24`
-    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_setting)]
-    pub(crate) settings: Vec<(String, i64)>,
+    /// Overrides parameters, such as `devices=8` or `chunks=2,group=4`
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_setting, value_delimiter = ',')]
+    settings: Vec<(String, i64)>,
+    /// Short for `--set devices=N`
+    #[arg(long, value_name = "N", value_parser = count())]
+    devices: Option<i64>,
+    /// Short for `--set microbatches=N`
+    #[arg(long, value_name = "N", value_parser = count())]
+    microbatches: Option<i64>,
     /// Durations of one task of one stage in any one unit, such as `F=1,B=1,W=1,comm=0`; of some
     /// stages `F[7]=1.3` or `F[0..4]=2`, between two devices `comm[0-1]=0.5`
     #[arg(long, value_name = "COSTS", value_parser = StageCosts::parse)]
@@ -71,7 +78,10 @@ pub(crate) struct TargetArguments {
     pub(crate) torch: Option<Version>,
     /// A report for people, or JSON for programs
     #[arg(long, value_name = "FORMAT", default_value = "human", value_parser = report_formats())]
-    pub(crate) format: Format,
+    format: Format,
+    /// Short for `--format json`
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
     /// Prints nothing but errors and warnings
     #[arg(long, short)]
     pub(crate) quiet: bool,
@@ -190,6 +200,11 @@ pub(crate) fn parse_seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| "expected a number of seconds, as in `10` or `0.5`".to_owned())
 }
 
+/// A number of devices or microbatches.
+fn count() -> impl TypedValueParser<Value = i64> {
+    clap::value_parser!(i64).range(1..=i64::from(u32::MAX))
+}
+
 fn parse_setting(text: &str) -> Result<(String, i64), String> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, as in `devices=8`")?;
     let value = value.trim().parse().map_err(|_| format!("`{value}` is not a whole number"))?;
@@ -197,18 +212,41 @@ fn parse_setting(text: &str) -> Result<(String, i64), String> {
 }
 
 impl TargetArguments {
+    /// Who reads the report.
+    pub(crate) fn format(&self) -> Format {
+        if self.json { Format::Json } else { self.format }
+    }
+
+    /// The same options with another target.
+    pub(crate) fn with_target(&self, target: &str) -> Self {
+        Self { target: target.to_owned(), ..self.clone() }
+    }
+
+    /// The target without options, but for how its report is written.
+    pub(crate) fn report_as(&mut self, other: &Self) {
+        (self.format, self.json, self.quiet) = (other.format, other.json, other.quiet);
+    }
+
+    /// Values for parameters. A later one counts.
+    fn settings(&self) -> Vec<(String, i64)> {
+        let short = [("devices", self.devices), ("microbatches", self.microbatches)];
+        let short = short.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        self.settings.iter().cloned().chain(short).collect()
+    }
+
     /// Compiles the target, which must have a program. Fails if the target cannot be read, or names no schedule of the
     /// standard library.
     pub(crate) fn compile_program(&self) -> Result<(Compilation, Sources), Failure> {
         self.compile_for(&Request { program: true, ..self.request() })
     }
 
-    /// Compiles the target as it is asked for. Fails if the target cannot be read, or names no schedule of the standard
-    /// library.
+    /// Compiles the target as it is asked for. Fails if the target cannot be read, or the command line names something
+    /// that is not there: a standard schedule, a declaration or a parameter.
     pub(crate) fn compile_for(&self, request: &Request) -> Result<(Compilation, Sources), Failure> {
         let mut sources = Sources::default();
         let (root, folder) = self.read()?;
         let compilation = pipe_compiler::compile(&mut sources, root, &|path| load(&folder, path), request);
+        check_names(&compilation.diagnostics)?;
         Ok((compilation, sources))
     }
 
@@ -218,7 +256,7 @@ impl TargetArguments {
             choice: elaborate::Request {
                 pipeline: self.pipeline.clone(),
                 schedule: self.schedule.clone(),
-                settings: self.settings.clone(),
+                settings: self.settings(),
                 recompute: self.recompute.clone(),
                 activation: self.activation.clone(),
                 offload: self.offload,
@@ -244,7 +282,7 @@ impl TargetArguments {
     pub(crate) fn read(&self) -> Result<(Source, PathBuf), Failure> {
         let here = PathBuf::from(".");
         if let Some(name) = self.target.strip_prefix("std:") {
-            let text = standard(name)?;
+            let text = standard(name)?.to_owned();
             return Ok((Source { name: self.target.clone(), text }, here));
         }
         if self.target.ends_with(".ir") {
@@ -268,13 +306,13 @@ pub(crate) fn standard_input() -> Result<Source, Failure> {
     Ok(Source { name: "<stdin>".to_owned(), text })
 }
 
-/// The text of a standard schedule.
-fn standard(name: &str) -> Result<String, Failure> {
-    if let Some(text) = stdlib::schedule(name) {
-        return Ok(text.to_owned());
-    }
-    let help = suggest::help(name, stdlib::SCHEDULES.iter().map(|(name, _)| *name)).unwrap_or_default();
-    Err(Failure::Usage(format!("the standard library has no schedule `{name}`; {help}")))
+/// The text of a standard schedule. Fails if there is none with this name.
+pub(crate) fn standard(name: &str) -> Result<&'static str, Failure> {
+    stdlib::schedule(name).ok_or_else(|| {
+        let near = suggest::closest(name, stdlib::SCHEDULES.iter().map(|(name, _)| *name));
+        let help = near.map_or_else(|| "`pipec std` lists all".to_owned(), |near| format!("did you mean `{near}`?"));
+        Failure::Usage(format!("the standard library has no schedule `{name}`; {help}"))
+    })
 }
 
 /// Reads an imported file. Imports stay below the root file's folder.

@@ -20,7 +20,7 @@ pub(crate) fn show_diagnostics(compilation: &Compilation, sources: &Sources) {
 /// Draws notes on standard error, unless a user wants nothing but errors and warnings.
 pub(crate) fn show_notes(compilation: &Compilation, sources: &Sources, target: &TargetArguments) {
     let is_note = |found: &&Diagnostic| found.severity == Severity::Note;
-    if !target.quiet && target.format == Format::Human {
+    if !target.quiet && target.format() == Format::Human {
         let notes: Vec<Diagnostic> = compilation.diagnostics.iter().filter(is_note).cloned().collect();
         show(&notes, sources);
     }
@@ -40,6 +40,16 @@ pub(crate) fn show_findings(compilation: &Compilation, sources: &Sources, format
     }
     show_diagnostics(compilation, sources);
     Ok(())
+}
+
+/// Fails if a name is wrong that the command line gives, and not the target.
+pub(crate) fn check_names(found: &[Diagnostic]) -> Result<(), Failure> {
+    let words = |one: &Diagnostic| {
+        let parts = std::iter::once(&one.message).chain(&one.notes).chain(&one.help);
+        parts.map(String::as_str).collect::<Vec<_>>().join("; ")
+    };
+    let wrong: Vec<String> = found.iter().filter(|one| one.is_callers).map(words).collect();
+    if wrong.is_empty() { Ok(()) } else { Err(Failure::Usage(wrong.join("; "))) }
 }
 
 /// Why a target is rejected, in a line, for others to say.

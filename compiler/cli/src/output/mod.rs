@@ -6,10 +6,14 @@ pub(crate) mod figures;
 pub(crate) mod findings;
 pub(crate) mod sarif;
 pub(crate) mod table;
+pub(crate) mod usage;
+pub(crate) mod wrap;
 
+use clap::ColorChoice;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// Why a command cannot be carried out, other than by the fault of its target.
 #[derive(Debug)]
@@ -33,10 +37,25 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Whether to use colours where a stream leads: on terminals, unless `NO_COLOR` is set.
+/// What `--color` says.
+static COLOURS: OnceLock<ColorChoice> = OnceLock::new();
+
+/// Says when to colour, before anything is written.
+pub(crate) fn choose_colours(choice: ColorChoice) {
+    // A command has one line.
+    let _ = COLOURS.set(choice);
+}
+
+/// Whether to use colours where a stream leads: as `--color` says, or else on terminals, unless `NO_COLOR` is set.
 fn wants_colours(is_terminal: bool) -> bool {
     let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    is_terminal && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+    match COLOURS.get() {
+        Some(ColorChoice::Always) => true,
+        Some(ColorChoice::Never) => false,
+        Some(ColorChoice::Auto) | None => {
+            is_terminal && !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+        }
+    }
 }
 
 /// Whether standard output takes colours.

@@ -73,7 +73,7 @@ pub(crate) fn enter(
 
 /// What is done where a rank is lost, or this one is.
 fn settings(stall: Duration, rank: u32, session: &Session<'_>) -> Settings {
-    let (format, schema, origins) = (session.target.format, session.schema, Arc::clone(&session.origins));
+    let (format, schema, origins) = (session.target.format(), session.schema, Arc::clone(&session.origins));
     // The process ends whether or not somebody reads it.
     let tell = move |message: &str| drop(reject(format, schema, message));
     // Every rank says that it is cut off, and one of them is read by programs.

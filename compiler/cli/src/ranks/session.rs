@@ -6,7 +6,8 @@ use super::lost::Origins;
 use crate::Outcome;
 use crate::input::{Format, TargetArguments};
 use crate::output::findings::{reason, reject, show_findings};
-use crate::output::{Failure, complain, warn};
+use crate::output::usage::refuse;
+use crate::output::{Failure, warn};
 use crate::training;
 use crate::training::backend::BackendChoice;
 use pipe_compiler::Compilation;
@@ -55,7 +56,7 @@ impl Session<'_> {
 
     /// Whether people see no progress.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.target.quiet || self.target.format == Format::Json || !self.speaks()
+        self.target.quiet || self.target.format() == Format::Json || !self.speaks()
     }
 
     /// Warns, for all ranks.
@@ -78,7 +79,7 @@ impl Session<'_> {
         sources: &Sources,
     ) -> Result<Option<(Verified, Analysis)>, Failure> {
         if self.speaks() {
-            show_findings(&compilation, sources, self.target.format)?;
+            show_findings(&compilation, sources, self.target.format())?;
         } else if !compilation.report.ok {
             return Err(reason(&compilation));
         }
@@ -95,7 +96,7 @@ impl Session<'_> {
     pub(crate) fn open(&self, program: &Program, backend: Backend) -> Result<Option<Data>, Failure> {
         match training::open(program, backend, &self.target.folder()) {
             Ok(data) => Ok(Some(data)),
-            Err(message) if self.speaks() => reject(self.target.format, self.schema, &message).map(|_| None),
+            Err(message) if self.speaks() => reject(self.target.format(), self.schema, &message).map(|_| None),
             Err(message) => Err(Failure::Usage(message)),
         }
     }
@@ -183,7 +184,7 @@ impl Session<'_> {
         if let Some(job) = self.job() {
             job.fail(message);
         }
-        if self.speaks() { reject(self.target.format, self.schema, message) } else { Ok(Outcome::Rejected) }
+        if self.speaks() { reject(self.target.format(), self.schema, message) } else { Ok(Outcome::Rejected) }
     }
 
     /// Takes leave of the other ranks at the end of a command. Only the first rank says what went wrong.
@@ -192,7 +193,7 @@ impl Session<'_> {
         let Some(job) = self.job else { return ended };
         let ended = ended.unwrap_or_else(|failure| {
             if speaks {
-                complain(&failure.to_string());
+                refuse(&failure.to_string(), self.target.format() == Format::Json);
             }
             Outcome::Usage
         });

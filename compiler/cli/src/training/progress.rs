@@ -2,7 +2,7 @@
 
 use super::{Plan, tokens_per_step};
 use crate::output::figures::grouped;
-use crate::output::print_error;
+use crate::output::{colours_error, print_error};
 use indicatif::{ProgressBar, ProgressStyle};
 use pipe_ir::program::Program;
 use std::io::IsTerminal;
@@ -70,9 +70,12 @@ impl Drop for Progress {
     }
 }
 
+/// What stands beside the bar.
+const LINE: &str = "{pos}/{len} steps  {msg}  {elapsed} elapsed, {eta} left";
+
 fn bar(first_step: u64, steps: u64) -> ProgressBar {
-    let style = "{bar:30.cyan/dim} {pos}/{len} steps  {msg}  {elapsed} elapsed, {eta} left";
-    let style = ProgressStyle::with_template(style).expect("the template is a constant that parses");
+    let bar = if colours_error() { "{bar:30.cyan/dim}" } else { "{bar:30}" };
+    let style = ProgressStyle::with_template(&format!("{bar} {LINE}")).expect("the template is a constant that parses");
     let bar = ProgressBar::new(steps).with_position(first_step).with_style(style.progress_chars("━━─"));
     bar.reset_eta();
     bar

@@ -61,7 +61,7 @@ pub(super) fn check_settings(files: &Files, target: Target<'_>, request: &Reques
     for (name, value) in request.settings.iter().filter(|(name, _)| !known.contains(&name.as_str())) {
         let message = format!("`{}` has no parameter `{name}`, which was set to {value}", declared.text);
         let error = Diagnostic::error(Code::WrongArguments, declared.span, "set from outside", message);
-        report.add(Diagnostic { help: suggest::help(name, known.iter().copied()), ..error });
+        report.add(Diagnostic { help: suggest::help(name, known.iter().copied()), ..error.of_caller() });
     }
     report.finish(())
 }

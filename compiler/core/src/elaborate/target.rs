@@ -42,7 +42,7 @@ pub(super) fn choose<'a>(files: &'a Files, request: &Request) -> Result<Target<'
 fn nothing<'n>(files: &Files, word: &str, name: &str, known: impl Iterator<Item = &'n str>) -> Diagnostics {
     let message = format!("there is no {word} with the name `{name}`");
     let error = Diagnostic::error(Code::UnclearTarget, files.root_span(), "in this file", message);
-    vec![Diagnostic { help: suggest::help(name, known), ..error }]
+    vec![Diagnostic { help: suggest::help(name, known), ..error.of_caller() }]
 }
 
 fn several<'a>(word: &str, names: impl Iterator<Item = &'a Name>) -> Diagnostics {

@@ -1,14 +1,15 @@
-//! `pipec check TARGET`: proves, and prints the report.
+//! `pipec check TARGET..`: proves, and prints the report.
 
 mod certificate;
 pub(crate) mod cluster;
 pub(crate) mod program;
+mod several;
 mod stages;
 pub(crate) mod table;
 
 use crate::Outcome;
 use crate::input::{Format, TimedArguments, load, parse_seconds};
-use crate::output::findings::{json, outcome, show_diagnostics, show_notes};
+use crate::output::findings::{check_names, json, outcome, show_diagnostics, show_notes};
 use crate::output::{Failure, colours_out, print, sarif};
 use crate::training::files;
 use clap::{Args, FromArgMatches, value_parser};
@@ -16,23 +17,28 @@ use pipe_compiler::mapping::{Options, steps};
 use pipe_compiler::report::cluster::MappingReport;
 use pipe_compiler::{Certificates, Compilation};
 use pipe_syntax::source::Sources;
+use serde_json::Value;
 use std::time::{Duration, Instant};
 use table::table;
 
 const EXAMPLES: &str = "\
 Examples:
-  pipec check std:v_half --set devices=8 --set microbatches=24
+  pipec check std:v_half --devices 8 --microbatches 24
+  pipec check schedules/*.pipe   # each of them; the exit code is that of the worst
   pipec check examples/shakespeare.pipe --profile here.profile.json
   pipec check examples/llama3_70b.pipe --cluster examples/cluster.toml --set data=1
   pipec check schedules/ours.pipe --format sarif > ours.sarif   # for code review
   pipec check examples/llama3_70b.pipe --cluster measured.toml --set data=1 --map 10";
 
 /// Arguments of `pipec check`.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 #[command(after_help = EXAMPLES, mut_arg("format", |format| format.value_parser(value_parser!(Format))))]
 pub(crate) struct Arguments {
     #[command(flatten)]
     timed: TimedArguments,
+    /// More targets, each checked by itself with the same options
+    #[arg(value_name = "TARGET")]
+    more: Vec<String>,
     /// Only proves what holds for every number of microbatches, if the schedule is a block: the step is not written out
     #[arg(long)]
     certificate: bool,
@@ -41,7 +47,33 @@ pub(crate) struct Arguments {
     map: Option<f64>,
 }
 
+/// A report of one target.
+enum Checked {
+    /// It was printed, for people.
+    Printed,
+    /// As JSON.
+    Json(String),
+    /// As a log of SARIF.
+    Sarif(Value),
+}
+
+impl Checked {
+    fn print(&self) -> Result<(), Failure> {
+        match self {
+            Self::Printed => Ok(()),
+            Self::Json(text) => print(text),
+            Self::Sarif(log) => print(&json(log)?),
+        }
+    }
+}
+
 impl Arguments {
+    /// The same options with another target, and with no more of them.
+    fn with_target(&self, target: &str) -> Self {
+        let timed = TimedArguments { target: self.timed.target.with_target(target), ..self.timed.clone() };
+        Self { timed, more: Vec::new(), ..self.clone() }
+    }
+
     /// Refuses options that say how to compile: a program is compiled.
     fn takes_program(&self) -> Result<(), Failure> {
         let target = &self.timed.target;
@@ -49,7 +81,7 @@ impl Arguments {
             Self::augment_args(clap::Command::new("check")).try_get_matches_from(["check", "--", &target.target]);
         let plain = parsed.and_then(|matches| Self::from_arg_matches(&matches));
         let mut plain = plain.map_err(|error| Failure::Bug(error.to_string()))?;
-        (plain.timed.target.format, plain.timed.target.quiet) = (target.format, target.quiet);
+        plain.timed.target.report_as(target);
         if format!("{plain:?}") == format!("{self:?}") {
             return Ok(());
         }
@@ -58,12 +90,22 @@ impl Arguments {
     }
 }
 
-/// Checks a target.
+/// Checks targets.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
+    if !arguments.more.is_empty() {
+        return several::run(arguments);
+    }
+    let (outcome, checked) = check(arguments)?;
+    checked.print()?;
+    Ok(outcome)
+}
+
+/// Checks one target.
+fn check(arguments: &Arguments) -> Result<(Outcome, Checked), Failure> {
     let target = &arguments.timed.target;
     if target.target.ends_with(".ir") {
         arguments.takes_program()?;
-        return program::run(target);
+        return program::check(target);
     }
     let wanted = if arguments.certificate { Certificates::Alone } else { Certificates::Instead };
     let (mut compilation, sources) = match arguments.map {
@@ -71,18 +113,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         None => arguments.timed.compile(wanted)?,
     };
     files::check(&mut compilation, &sources, &target.folder(), true);
-    match target.format {
-        Format::Json => print(&json(&compilation.report)?)?,
-        Format::Sarif => print(&json(&sarif::of_target(&target.target, &compilation, &sources))?)?,
+    let checked = match target.format() {
+        Format::Json => Checked::Json(json(&compilation.report)?),
+        Format::Sarif => Checked::Sarif(sarif::of_target(&target.target, &compilation, &sources)),
         Format::Human => {
             show_diagnostics(&compilation, &sources);
             show_notes(&compilation, &sources, target);
             if !target.quiet {
                 print(&table(&compilation.report, colours_out()))?;
             }
+            Checked::Printed
         }
-    }
-    Ok(outcome(&compilation))
+    };
+    Ok((outcome(&compilation), checked))
 }
 
 /// Compiles a target with the nodes of its cluster in the best order that is found in time.
@@ -100,6 +143,7 @@ fn mapped(timed: &TimedArguments, time: Duration) -> Result<(Compilation, Source
     }
     let mut sources = Sources::default();
     let mut compilation = pipe_compiler::compile(&mut sources, root, &loader, &request);
+    check_names(&compilation.diagnostics)?;
     if let (Some(found), Some(report)) = (&found, &mut compilation.report.cluster) {
         let filled = report.devices_used.div_ceil(report.devices_per_node.into());
         report.mapping = Some(MappingReport::new(found, filled));

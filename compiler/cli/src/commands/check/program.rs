@@ -1,5 +1,6 @@
 //! `pipec check x.ir`: verifies a program that somebody's compiler wrote.
 
+use super::Checked;
 use super::table::table;
 use crate::Outcome;
 use crate::input::stream::{MOST_INSTRUCTIONS, whole_text};
@@ -16,8 +17,15 @@ use pipe_syntax::diagnostic::Severity;
 /// The most of a line that is shown, in characters.
 const LONGEST_LINE: usize = 200;
 
-/// Checks a program in the textual form.
+/// Checks a program in the textual form, and prints its report.
 pub(crate) fn run(target: &TargetArguments) -> Result<Outcome, Failure> {
+    let (outcome, checked) = check(target)?;
+    checked.print()?;
+    Ok(outcome)
+}
+
+/// Checks a program in the textual form.
+pub(super) fn check(target: &TargetArguments) -> Result<(Outcome, Checked), Failure> {
     let name = &target.target;
     let text = whole_text(name, MOST_INSTRUCTIONS).map_err(|error| Failure::Io(name.clone(), error))?;
     let mut report = Report::new(name);
@@ -31,13 +39,11 @@ pub(crate) fn run(target: &TargetArguments) -> Result<Outcome, Failure> {
         Err(rejected) => report.diagnostics = findings(name, rejected),
     }
     let outcome = if report.ok { Outcome::Accepted } else { Outcome::Rejected };
-    if target.format == Format::Json {
-        print(&json(&report)?)?;
-        return Ok(outcome);
+    if target.format() == Format::Json {
+        return Ok((outcome, Checked::Json(json(&report)?)));
     }
-    if target.format == Format::Sarif {
-        print(&json(&sarif::of_program(name, &text, &report.diagnostics))?)?;
-        return Ok(outcome);
+    if target.format() == Format::Sarif {
+        return Ok((outcome, Checked::Sarif(sarif::of_program(name, &text, &report.diagnostics))));
     }
     for finding in &report.diagnostics {
         let head = paint(&format!("error[{}]", finding.code), Style::Error, colours_error());
@@ -56,7 +62,7 @@ pub(crate) fn run(target: &TargetArguments) -> Result<Outcome, Failure> {
             print("\n  no tensor graphs: sizes are those that the program states\n")?;
         }
     }
-    Ok(outcome)
+    Ok((outcome, Checked::Printed))
 }
 
 fn findings(name: &str, rejected: Rejected) -> Vec<Finding> {

@@ -23,7 +23,7 @@ use crate::commands::search::progress::{Team, improvements};
 use crate::drawing::html::{self, Compared, Version};
 use crate::input::stream::{self, MOST_TRACE};
 use crate::input::{Format, TimedArguments, load, parse_seconds};
-use crate::output::findings::{json, reject, show_diagnostics};
+use crate::output::findings::{check_names, json, reject, show_diagnostics};
 use crate::output::{Failure, can_write, colours_out, form_of, print, write, write_with};
 use losses::{critical, largest};
 use measured::Measured;
@@ -122,7 +122,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
             let (ordered, analysis) = candidates[place];
             compared.conclude(ordered, analysis, candidates[0].1, &measured)
         }
-        Err(message) => reject(target.format, SCHEMA, &message),
+        Err(message) => reject(target.format(), SCHEMA, &message),
     }
 }
 
@@ -132,8 +132,9 @@ impl Arguments {
     }
 
     fn refuse(&self, compilation: &Compilation, sources: &Sources) -> Result<Outcome, Failure> {
+        check_names(&compilation.diagnostics)?;
         show_diagnostics(compilation, sources);
-        if self.timed.target.format != Format::Human {
+        if self.timed.target.format() != Format::Human {
             print(&json(&compilation.report)?)?;
         }
         Ok(Outcome::Rejected)
@@ -194,7 +195,7 @@ impl Comparison<'_> {
         }
         let source = report.better.iter().find_map(|better| better.source.as_ref());
         self.write_schedule(source)?;
-        if arguments.timed.target.format != Format::Human {
+        if arguments.timed.target.format() != Format::Human {
             print(&json(&report)?)?;
         } else if !arguments.timed.target.quiet {
             let wrote = arguments.output.as_ref().map(|path| format!("\nwrote {}\n", path.display()));

@@ -296,10 +296,10 @@ impl Arguments {
         }
         let table =
             file.comparison.as_ref().map(|comparison| comparison.table(file.ranks, &file.on())).unwrap_or_default();
-        let is_quiet = self.target.quiet || self.target.format != Format::Human;
+        let is_quiet = self.target.quiet || self.target.format() != Format::Human;
         match &self.output {
             Some(path) if !is_quiet => print(&format!("{table}\nwrote {}\n", path.display()))?,
-            Some(_) if self.target.format == Format::Human => {}
+            Some(_) if self.target.format() == Format::Human => {}
             Some(_) | None => {
                 print(&text)?;
                 if !is_quiet {

@@ -45,7 +45,7 @@ Examples:
   torchrun --no-python --nproc-per-node 4 pipec run x.pipe   # a process and a GPU per device
   srun -n 16 --gpus-per-task 1 pipec run x.pipe              # the same on hosts that Slurm gives
   mpirun -n 4 pipec run examples/shakespeare.pipe   # a process per device, on one host or several
-  pipec run std:zb_v --set devices=8 --set microbatches=64 --steps 100   # no model: counts on the null device
+  pipec run std:zb_v --devices 8 --microbatches 64 --steps 100   # no model: counts on the null device
   pipec build x.pipe -o x.ir && pipec run x.ir   # a program that was built before
 
 Ctrl-C ends the run after the step at hand, with a checkpoint.";
@@ -171,7 +171,7 @@ impl Arguments {
     /// Writes and says what came of a run.
     fn conclude(&self, circumstances: &Circumstances<'_>, finished: &Finished) -> Result<Outcome, Failure> {
         let summary = Summary::new(circumstances, finished);
-        if self.target.format == Format::Json {
+        if self.target.format() == Format::Json {
             let text = serde_json::to_string_pretty(&summary).map_err(|error| Failure::Usage(error.to_string()))?;
             print(&(text + "\n"))?;
         } else if !self.target.quiet {

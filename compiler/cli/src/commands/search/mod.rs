@@ -6,7 +6,7 @@ pub(crate) mod progress;
 use super::check::table::{halves, table};
 use crate::Outcome;
 use crate::input::{Format, TimedArguments, load, parse_seconds};
-use crate::output::findings::{json, outcome, show, show_diagnostics};
+use crate::output::findings::{check_names, json, outcome, show, show_diagnostics};
 use crate::output::{Failure, can_write, colours_out, print, print_error, warn, write};
 use clap::ValueEnum;
 use find::{SearchResult, find};
@@ -25,8 +25,8 @@ use std::time::Duration;
 
 const EXAMPLES: &str = "\
 Examples:
-  pipec search std:v_half --set devices=4 --set microbatches=8 --cost F=1,B=2,W=1 --memory 2
-  pipec search std:1f1b --set devices=8 --set microbatches=64 --memory 6 -o found.pipe
+  pipec search std:v_half --devices 4 --microbatches 8 --cost F=1,B=2,W=1 --memory 2
+  pipec search std:1f1b --devices 8 --microbatches 64 --memory 6 -o found.pipe
   pipec search std:1f1b --cost F=1,B=2,W=1,F[3]=1.5,comm=0.1,comm[1-2]=0.5 --memory 3,3,2,2
   pipec search examples/shakespeare.pipe --time 60 -o better.pipe
   pipec search std:zb_v --objective longest-stage --format json
@@ -127,7 +127,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let team = Team::new(arguments.jobs, Duration::from_secs_f64(arguments.time));
     let mut sources = Sources::default();
     let rejected = |compilation: &Compilation, sources: &Sources| {
-        if target.format == Format::Human {
+        check_names(&compilation.diagnostics)?;
+        if target.format() == Format::Human {
             show_diagnostics(compilation, sources);
         } else {
             print(&Answer::json(&compilation.report, objective, team.elapsed(), false, None)?)?;
@@ -138,7 +139,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Ok(request) => request,
         Err(wrong) => return rejected(&wrong.0, &wrong.1),
     };
-    if target.format == Format::Human && request.profile.as_ref().is_some_and(Profile::is_shared) {
+    if target.format() == Format::Human && request.profile.as_ref().is_some_and(Profile::is_shared) {
         warn("devices shared a GPU when this profile was measured; the search counts as if each had one of its own");
     }
     let may = Moves { recompute: arguments.may_recompute, offload: arguments.may_offload };
@@ -147,7 +148,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Ok(prepared) => prepared,
         Err(compilation) => return rejected(&compilation, &sources),
     };
-    if target.format == Format::Human {
+    if target.format() == Format::Human {
         show(&prepared.warnings, &sources);
     }
     let options = Options { objective, seed: arguments.seed, rounds: arguments.rounds };
@@ -155,7 +156,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         let half = Duration::from_secs_f64(arguments.time / 2.0);
         prepared = searched.shorter(prepared, options, &team.within(half));
     }
-    let shown = improvements(target.quiet || target.format == Format::Json);
+    let shown = improvements(target.quiet || target.format() == Format::Json);
     let result = find(&searched, &mut prepared, options, &team, &shown);
     let Some(result) = result else {
         return Err(Failure::Usage("there was no time to find any schedule; allow more with `--time`".to_owned()));
@@ -176,7 +177,7 @@ fn conclude(
     if let Some(path) = &arguments.output {
         write(path, source)?;
     }
-    if target.format != Format::Human {
+    if target.format() != Format::Human {
         let objective = prepared.problem.objective;
         print(&Answer::json(&compilation.report, objective, elapsed, proved_optimal, Some(source))?)?;
         return Ok(outcome(compilation));

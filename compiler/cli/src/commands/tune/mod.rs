@@ -8,7 +8,7 @@ use crate::Outcome;
 use crate::commands::search::progress::{Shown, Team};
 use crate::input::{self, Format, TargetArguments};
 use crate::output::figures::number;
-use crate::output::findings::{json, show};
+use crate::output::findings::{check_names, json, show};
 use crate::output::{Failure, can_write, colours_out, print, print_error, write};
 use improve::improve;
 use pipe_compiler::cluster::unmodelled;
@@ -22,7 +22,6 @@ use pipe_search::tune::{
 };
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::source::Sources;
-use pipe_syntax::stdlib;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -111,7 +110,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let space = space(&problem);
     let mut report = TuneReport::new(&target.target);
     report.describe(&problem, &space);
-    let shown = Shown::new("", PAUSE, target.quiet || target.format == Format::Json);
+    let shown = Shown::new("", PAUSE, target.quiet || target.format() == Format::Json);
     let mut show = |progress: &TuneProgress<'_>| shown.show(looked_at(progress), team.elapsed());
     let found = tune(&problem, &space, arguments.best.into(), &team, &mut show);
     shown.finish();
@@ -243,11 +242,7 @@ impl Arguments {
             return Err(Failure::Usage(message.to_owned()));
         }
         for name in &self.schedules {
-            if !stdlib::SCHEDULES.iter().any(|(other, _)| other == name) {
-                let names = stdlib::SCHEDULES.iter().map(|(name, _)| *name);
-                let help = pipe_syntax::suggest::help(name, names).unwrap_or_default();
-                return Err(Failure::Usage(format!("the standard library has no schedule `{name}`; {help}")));
-            }
+            input::standard(name)?;
             if let Some((_, reason)) = LEFT_OUT.iter().find(|(other, _)| other == name) {
                 return Err(Failure::Usage(format!("`{name}` is not tried: {reason}")));
             }
@@ -265,7 +260,7 @@ impl Arguments {
         if self.search == 0.0 {
             return;
         }
-        let quiet = self.target.quiet || self.target.format == Format::Json;
+        let quiet = self.target.quiet || self.target.format() == Format::Json;
         let time = Duration::from_secs_f64(self.search);
         let mut shortest = report.best.first().map_or(f64::INFINITY, |best| best.step);
         for one in improve(problem, found, self.seed, time, team, quiet) {
@@ -278,9 +273,10 @@ impl Arguments {
     }
 
     fn reject(&self, found: &Diagnostics, sources: &Sources) -> Result<Outcome, Failure> {
+        check_names(found)?;
         let mut report = TuneReport::new(&self.target.target);
         report.diagnostics = found.iter().map(|one| Finding::new(one, sources)).collect();
-        if self.target.format == Format::Human {
+        if self.target.format() == Format::Human {
             show(found, sources);
         } else {
             print(&json(&report)?)?;
@@ -306,7 +302,7 @@ impl Arguments {
     }
 
     fn conclude(&self, report: &TuneReport, found: &[Diagnostic], sources: &Sources) -> Result<(), Failure> {
-        if self.target.format == Format::Json {
+        if self.target.format() == Format::Json {
             return print(&json(report)?);
         }
         show(found, sources);

@@ -3,6 +3,7 @@
 use crate::input::{TimedArguments, load};
 use crate::output::Failure;
 use crate::output::diagnostics::{Look, draw};
+use crate::output::findings::check_names;
 use pipe_compiler::Compilation;
 use pipe_plot::Picture;
 use pipe_syntax::source::Sources;
@@ -21,7 +22,7 @@ pub(crate) struct Compiled {
     pub(crate) files: BTreeSet<PathBuf>,
 }
 
-/// Compiles the target. Fails if a file that the command names cannot be read.
+/// Compiles the target. Fails if a file that the command names cannot be read, or it names something that is not there.
 pub(crate) fn compile(timed: &TimedArguments) -> Result<Compiled, Failure> {
     let files = RefCell::new(timed.files().map(Path::to_owned).collect::<BTreeSet<_>>());
     let (root, folder) = timed.target.read()?;
@@ -37,6 +38,7 @@ pub(crate) fn compile(timed: &TimedArguments) -> Result<Compiled, Failure> {
         }
         Err(rejected) => *rejected,
     };
+    check_names(&compilation.diagnostics)?;
     Ok(Compiled { compilation, sources, files: files.into_inner() })
 }
 

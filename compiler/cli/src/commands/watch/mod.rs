@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(150);
 
 const EXAMPLES: &str = "\
 Examples:
-  pipec watch examples/first_schedule.pipe --set devices=8 --set microbatches=24
+  pipec watch examples/first_schedule.pipe --devices 8 --microbatches 24
   pipec watch examples/shakespeare.pipe --memory 2.5 --port 8000
 
 Ctrl-C ends it.";
@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     if target.target == "-" {
         return Err(Failure::Usage("`watch` waits for changes of a file; standard input has none".to_owned()));
     }
-    if target.format == Format::Json {
+    if target.format() == Format::Json {
         return Err(Failure::Usage("`watch` serves a page; `check --format json` prints figures".to_owned()));
     }
     // What cannot be read at first is a mistake of the command; later, it may be a file that is just being written.

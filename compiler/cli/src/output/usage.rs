@@ -1,0 +1,52 @@
+//! What is wrong with a command line: on standard error for people, and as `pipec.usage/1` for programs.
+
+use super::{complain, print};
+use clap::Error;
+use serde::Serialize;
+
+/// Name and version of the form.
+pub(crate) const SCHEMA: &str = "pipec.usage/1";
+
+/// Why a command was not carried out.
+#[derive(Serialize)]
+struct Refusal<'a> {
+    schema: &'static str,
+    /// Always false.
+    ok: bool,
+    error: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    help: Option<&'a str>,
+}
+
+/// Says why a command cannot be carried out.
+pub(crate) fn refuse(message: &str, is_json: bool) {
+    complain(message);
+    if is_json {
+        tell(message, None);
+    }
+}
+
+/// Says why a command line cannot be parsed.
+pub(crate) fn refuse_words(error: &Error, is_json: bool) {
+    // A reader that went away needs no help text.
+    let _ = error.print();
+    if is_json {
+        let text = error.render().to_string();
+        let paragraphs: Vec<String> = text.split("\n\n").map(one_line).collect();
+        let starting = |word: &'static str| move |paragraph: &String| paragraph.strip_prefix(word).map(str::to_owned);
+        let first = paragraphs.first().cloned().unwrap_or_default();
+        let help = paragraphs.iter().find_map(starting("tip: "));
+        tell(first.strip_prefix("error: ").unwrap_or(&first), help.as_deref());
+    }
+}
+
+fn one_line(paragraph: &str) -> String {
+    paragraph.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn tell(error: &str, help: Option<&str>) {
+    let refusal = Refusal { schema: SCHEMA, ok: false, error, help };
+    let text = serde_json::to_string_pretty(&refusal).expect("it is plain data");
+    // Standard output may be what cannot be written.
+    let _ = print(&(text + "\n"));
+}
