@@ -96,6 +96,7 @@ pub fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             let shown = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            output::choose_colours(early.colours);
             output::usage::refuse_words(&error, early.json && !shown);
             return if shown { Outcome::Accepted.into() } else { Outcome::Usage.into() };
         }

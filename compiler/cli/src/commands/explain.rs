@@ -1,9 +1,13 @@
 //! `pipec explain CODE`: the page of an error.
 
 use crate::Outcome;
-use crate::output::{Failure, print};
+use crate::output::markdown::render;
+use crate::output::{Failure, colours_out, columns_out, print, print_page};
 use pipe_syntax::diagnostic::Code;
 use pipe_syntax::suggest;
+
+/// The most columns that paragraphs of a page take.
+const WIDEST: usize = 100;
 
 /// Arguments of `pipec explain`.
 #[derive(clap::Args, Debug)]
@@ -17,7 +21,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let Some(name) = &arguments.code else {
         let title = |code: &Code| code.page().lines().next().unwrap_or_default().trim_start_matches("# ").to_owned();
         let lines: String = Code::ALL.iter().map(|code| format!("{:26} {}\n", code.name(), title(code))).collect();
-        print(&lines)?;
+        print_page(&lines)?;
         return Ok(Outcome::Accepted);
     };
     // As it may be copied from a message.
@@ -28,6 +32,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         let near = near.map_or(String::new(), |near| format!("did you mean `{near}`? "));
         return Err(Failure::Usage(format!("there is no error `{name}`; {near}`pipec explain` lists all of them")));
     };
-    print(code.page())?;
+    match columns_out() {
+        Some(columns) => print(&render(code.page(), columns.min(WIDEST), colours_out()))?,
+        None => print(code.page())?,
+    }
     Ok(Outcome::Accepted)
 }

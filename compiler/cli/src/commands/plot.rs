@@ -6,7 +6,7 @@ use crate::drawing::{golden, svg, terminal};
 use crate::input::{Format, TimedArguments};
 use crate::output::diagnostics::Look;
 use crate::output::findings::{outcome, show_diagnostics};
-use crate::output::{Failure, colours_out, form_of, print, terminal_width, write, write_with};
+use crate::output::{Failure, colours_out, form_of, print, print_page, terminal_width, write, write_with};
 use pipe_compiler::{Certificates, Compilation};
 use pipe_plot::Picture;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         }
     } else {
         let width = arguments.width.map_or_else(terminal_width, usize::from);
-        print(&terminal::draw(analysis, &compilation.report, Look { width, colours: colours_out() }))?;
+        print_page(&terminal::draw(analysis, &compilation.report, Look { width, colours: colours_out() }))?;
     }
     Ok(outcome(&compilation))
 }

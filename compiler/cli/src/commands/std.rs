@@ -4,13 +4,11 @@ use crate::Outcome;
 use crate::input::standard;
 use crate::output::figures::number;
 use crate::output::table::Table;
-use crate::output::wrap::wrap;
-use crate::output::{Failure, Style, colours_out, paint, print, terminal_width};
+use crate::output::{Failure, Style, colours_out, paint, print, print_page};
 use pipe_compiler::elaborate::{DEFAULT_DEVICES, DEFAULT_MICROBATCHES};
 use pipe_compiler::{Request, compile};
 use pipe_syntax::source::{Source, Sources};
 use pipe_syntax::stdlib::{SCHEDULES, summary};
-use std::io::IsTerminal;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,27 +31,17 @@ struct Row {
     words: String,
 }
 
-/// Columns before the words of a row.
-const INDENT: usize = 34;
-
 /// Lists the schedules, or prints one.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     match &arguments.name {
         Some(name) => print(standard(name.strip_prefix("std:").unwrap_or(name))?)?,
-        None => print(&list(colours_out()))?,
+        None => print_page(&list(colours_out()))?,
     }
     Ok(Outcome::Accepted)
 }
 
 fn list(colours: bool) -> String {
-    let width = if std::io::stdout().is_terminal() { terminal_width() } else { usize::MAX };
-    let rows = SCHEDULES.iter().flat_map(|(name, text)| {
-        let lines = wrap(&summary(text), width.saturating_sub(INDENT).max(20));
-        lines.into_iter().enumerate().map(|(index, words)| match index {
-            0 => Row { name, peak: peak(name, text), words },
-            _ => Row { name: "", peak: String::new(), words },
-        })
-    });
+    let row = |(name, text): &(&'static str, &str)| Row { name, peak: peak(name, text), words: summary(text) };
     let table = Table::new(colours)
         .left("schedule", 0, 19, |row: &Row| row.name)
         .right("peak", 1, 9, |row| row.peak.clone())
@@ -61,8 +49,7 @@ fn list(colours: bool) -> String {
     let about = format!(
         "peaks of {DEFAULT_DEVICES} devices and {DEFAULT_MICROBATCHES} microbatches; `pipec std NAME` prints the source"
     );
-    let about: String = wrap(&about, width).iter().map(|line| paint(line, Style::Faint, colours) + "\n").collect();
-    table.draw(&rows.collect::<Vec<_>>()) + "\n" + &about
+    table.draw(&SCHEDULES.iter().map(row).collect::<Vec<_>>()) + "\n" + &paint(&about, Style::Faint, colours) + "\n"
 }
 
 /// The most activations that a device holds, where nothing says how many devices and microbatches there are.

@@ -1,6 +1,7 @@
 //! Draws diagnostics: the headline, the source with its labels through miette, then notes and help.
 
 use super::elide::Condensed;
+use super::wrap::{columns, fit};
 use super::{Style, paint};
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode};
 use pipe_syntax::diagnostic::{Diagnostic, Label, Severity};
@@ -61,12 +62,33 @@ pub fn draw(diagnostics: &[Diagnostic], sources: &Sources, look: Look) -> String
     diagnostics.iter().map(|diagnostic| draw_one(diagnostic, sources, look) + "\n").collect()
 }
 
+/// The same for a terminal: lines fit its columns. A source with longer ones is shown as far as there is room.
+pub(crate) fn draw_fitting(diagnostics: &[Diagnostic], sources: &Sources, look: Look) -> String {
+    let one = |diagnostic: &Diagnostic| {
+        let own = snippet(diagnostic, sources, look);
+        let fits = own.lines().all(|line| columns(line) <= look.width);
+        let own = match diagnostic.labels.split_first().filter(|_| !fits) {
+            Some((main, others)) => excerpt(main, sources, look) + &fit(&places(others.iter(), sources), look.width),
+            None => own,
+        };
+        let own = if diagnostic.severity == Severity::Note { String::new() } else { own };
+        fit(&headline(diagnostic, look), look.width) + &own + &fit(&notes(diagnostic, look), look.width) + "\n"
+    };
+    diagnostics.iter().map(one).collect()
+}
+
 /// The longest source that miette draws: it reads the source again for every label.
 const LONGEST_SOURCE: usize = 1 << 18;
 /// The longest message that is shown whole, in characters.
 const LONGEST_MESSAGE: usize = 1_000;
 
 fn draw_one(diagnostic: &Diagnostic, sources: &Sources, look: Look) -> String {
+    let is_note = diagnostic.severity == Severity::Note;
+    let source = if is_note { String::new() } else { snippet(diagnostic, sources, look) };
+    headline(diagnostic, look) + &source + &notes(diagnostic, look)
+}
+
+fn headline(diagnostic: &Diagnostic, look: Look) -> String {
     let (word, style) = match diagnostic.severity {
         Severity::Error => ("error", Style::Error),
         Severity::Warning => ("warning", Style::Warning),
@@ -75,9 +97,12 @@ fn draw_one(diagnostic: &Diagnostic, sources: &Sources, look: Look) -> String {
     let mut text = paint(&format!("{word}[{}]", diagnostic.code), style, look.colours);
     let message = harmless(&shortened(&diagnostic.message, LONGEST_MESSAGE));
     text.push_str(&format!(": {}\n", paint(&message, Style::Strong, look.colours)));
-    if diagnostic.severity != Severity::Note {
-        text.push_str(&snippet(diagnostic, sources, look));
-    }
+    text
+}
+
+/// What stands below the source.
+fn notes(diagnostic: &Diagnostic, look: Look) -> String {
+    let mut text = String::new();
     let notes = diagnostic.notes.iter().map(|note| ("note", note));
     for (word, line) in notes.chain(diagnostic.help.iter().map(|help| ("help", help))) {
         text.push_str(&format!("  {}: {}\n", paint(word, Style::Strong, look.colours), harmless(line)));
@@ -157,9 +182,15 @@ fn excerpt(label: &Label, sources: &Sources, look: Look) -> String {
     let half = (look.width / 2).saturating_sub(4);
     let mut left: Vec<char> = before.chars().rev().take_while(|mark| *mark != '\n').take(half).collect();
     left.reverse();
+    let of_line = |mark: &char| *mark != '\n';
     let left = harmless(&left.into_iter().collect::<String>()).replace('\t', " ");
-    let right: String = rest.chars().take_while(|mark| *mark != '\n').take(half).collect();
+    let is_cut = before.chars().rev().take_while(of_line).nth(half).is_some();
+    // No word is cut, but one that is longer than the line.
+    let left = left.split_once(' ').filter(|_| is_cut).map_or(left.as_str(), |(_, words)| words);
+    let right: String = rest.chars().take_while(of_line).take(half).collect();
     let right = harmless(&right).replace('\t', " ");
+    let is_cut = rest.chars().take_while(of_line).nth(half).is_some();
+    let right = right.rsplit_once(' ').filter(|_| is_cut).map_or(right.as_str(), |(words, _)| words);
     let marked = rest.get(..length).unwrap_or(rest).chars().count().clamp(1, right.chars().count().max(1));
     let under = " ".repeat(left.chars().count()) + &paint(&"^".repeat(marked), Style::Error, look.colours);
     format!("{}    {left}{right}\n    {under}\n", places(std::iter::once(label), sources))

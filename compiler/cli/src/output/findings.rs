@@ -1,7 +1,7 @@
 //! What speaks against a target: on standard error for people, on standard output for programs.
 
-use super::diagnostics::{Look, draw};
-use super::{Failure, colours_error, complain, print, print_error, terminal_width};
+use super::diagnostics::{Look, draw, draw_fitting};
+use super::{Failure, colours_error, columns_error, complain, print, print_error, terminal_width};
 use crate::Outcome;
 use crate::input::{Format, TargetArguments};
 use pipe_compiler::Compilation;
@@ -29,6 +29,7 @@ pub(crate) fn show_notes(compilation: &Compilation, sources: &Sources, target: &
 /// Draws diagnostics on standard error.
 pub(crate) fn show(diagnostics: &[Diagnostic], sources: &Sources) {
     let look = Look { width: terminal_width(), colours: colours_error() };
+    let draw = if columns_error().is_some() { draw_fitting } else { draw };
     print_error(&draw(diagnostics, sources, look));
 }
 

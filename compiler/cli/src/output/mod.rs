@@ -4,16 +4,20 @@ pub mod diagnostics;
 mod elide;
 pub(crate) mod figures;
 pub(crate) mod findings;
+pub(crate) mod markdown;
 pub(crate) mod sarif;
 pub(crate) mod table;
 pub(crate) mod usage;
 pub(crate) mod wrap;
 
 use clap::ColorChoice;
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use wrap::fit;
 
 /// Why a command cannot be carried out, other than by the fault of its target.
 #[derive(Debug)]
@@ -75,13 +79,42 @@ pub(crate) fn terminal_width() -> usize {
     told.or_else(measured).unwrap_or(100).clamp(40, 1000)
 }
 
+/// Columns of the terminal that standard output leads to; nothing where it leads elsewhere.
+pub(crate) fn columns_out() -> Option<usize> {
+    io::stdout().is_terminal().then(terminal_width)
+}
+
+/// The same for standard error.
+pub(crate) fn columns_error() -> Option<usize> {
+    io::stderr().is_terminal().then(terminal_width)
+}
+
+/// A text for people, with lines that fit where they have so many columns.
+fn fitted(text: &str, columns: Option<usize>) -> Cow<'_, str> {
+    columns.map_or(Cow::Borrowed(text), |columns| Cow::Owned(fit(text, columns)))
+}
+
+/// Writes a text for people to standard output: lines fit the terminal.
+pub(crate) fn print_page(text: &str) -> Result<(), Failure> {
+    print(&fitted(text, columns_out()))
+}
+
 /// Writes a text to standard output.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     print_with(|out| out.write_all(text.as_bytes()))
 }
 
+/// Whether anything was written to standard output.
+static PRINTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether anything was written to standard output.
+pub(crate) fn has_printed() -> bool {
+    PRINTED.load(Ordering::Relaxed)
+}
+
 /// Writes to standard output. A reader that went away, as in `pipec plot .. | head`, changes nothing about the outcome.
 pub(crate) fn print_with(contents: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
+    PRINTED.store(true, Ordering::Relaxed);
     let mut out = io::BufWriter::with_capacity(1 << 16, io::stdout().lock());
     match contents(&mut out).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -96,14 +129,19 @@ pub(crate) fn print_error(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
+/// Writes a text for people to standard error: lines fit the terminal.
+pub(crate) fn print_error_page(text: &str) {
+    print_error(&fitted(text, columns_error()));
+}
+
 /// Says on standard error what is wrong with a command.
 pub(crate) fn complain(message: &str) {
-    print_error(&format!("{}: {message}\n", paint("error", Style::Error, colours_error())));
+    print_error_page(&format!("{}: {message}\n", paint("error", Style::Error, colours_error())));
 }
 
 /// Says on standard error what a user should know; the command goes on.
 pub(crate) fn warn(message: &str) {
-    print_error(&format!("{}: {message}\n", paint("warning", Style::Warning, colours_error())));
+    print_error_page(&format!("{}: {message}\n", paint("warning", Style::Warning, colours_error())));
 }
 
 /// Writes a text to a file, as [`write_with`].

@@ -1,6 +1,7 @@
 //! Tables for people: a column knows its heading, its place in a line, and the cell that a row has there.
 
-use super::{Style, paint};
+use super::wrap::{columns, fit, hanging};
+use super::{Style, columns_out, paint};
 use std::fmt::Display;
 
 /// Columns for rows of one type.
@@ -9,6 +10,8 @@ pub(crate) struct Table<'a, R> {
     /// The most rows that are drawn, and what a row is about.
     most: Option<(usize, &'static str)>,
     colours: bool,
+    /// Columns of the terminal, if lines have to fit.
+    limit: Option<usize>,
 }
 
 struct Column<'a, R> {
@@ -19,12 +22,14 @@ struct Column<'a, R> {
     width: usize,
     is_right: bool,
     style: Option<Style>,
+    /// Where lines are too long, columns with the greatest rank are left out first; 0 stays.
+    rank: u8,
     cell: Box<dyn Fn(&R) -> String + 'a>,
 }
 
 impl<'a, R> Table<'a, R> {
     pub(crate) fn new(colours: bool) -> Self {
-        Self { columns: Vec::new(), most: None, colours }
+        Self { columns: Vec::new(), most: None, colours, limit: columns_out() }
     }
 
     /// Adds a column whose cells begin at the same place, after a gap and with at least this width.
@@ -36,7 +41,7 @@ impl<'a, R> Table<'a, R> {
         cell: impl Fn(&R) -> C + 'a,
     ) -> Self {
         let cell = Box::new(move |row: &R| cell(row).to_string());
-        self.columns.push(Column { heading, gap, width, is_right: false, style: None, cell });
+        self.columns.push(Column { heading, gap, width, is_right: false, style: None, rank: 0, cell });
         self
     }
 
@@ -54,6 +59,11 @@ impl<'a, R> Table<'a, R> {
     /// The style of the cells of the column that was added last.
     pub(crate) fn style(self, style: Style) -> Self {
         self.change(|column| column.style = Some(style))
+    }
+
+    /// The column that was added last may be left out where lines are too long: those with the greatest rank first.
+    pub(crate) fn rank(self, rank: u8) -> Self {
+        self.change(|column| column.rank = rank)
     }
 
     fn change(mut self, change: impl FnOnce(&mut Column<'a, R>)) -> Self {
@@ -76,7 +86,7 @@ impl<'a, R> Table<'a, R> {
         if rows.is_empty() {
             return String::new();
         }
-        let heading = self.line(|column| (column.heading.to_owned(), None));
+        let heading = self.line(self.most_rank(rows), |column| (column.heading.to_owned(), None));
         paint(&heading, Style::Faint, self.colours) + "\n" + &self.rows(rows)
     }
 
@@ -84,8 +94,9 @@ impl<'a, R> Table<'a, R> {
     pub(crate) fn rows(&self, rows: &[R]) -> String {
         let (most, noun) = self.most.unwrap_or((rows.len(), ""));
         let hidden = if rows.len() > most { most / 2..rows.len() - most / 2 + 1 } else { 0..0 };
+        let rank = self.most_rank(rows);
         let line = |(index, row)| match hidden.contains(&index) {
-            false => self.line(|column| ((column.cell)(row), column.style)) + "\n",
+            false => self.line(rank, |column| ((column.cell)(row), column.style)) + "\n",
             true if index == hidden.start => {
                 paint(&format!("  ..     {} more {noun}s", hidden.len()), Style::Faint, self.colours) + "\n"
             }
@@ -94,14 +105,48 @@ impl<'a, R> Table<'a, R> {
         rows.iter().enumerate().map(line).collect()
     }
 
-    fn line(&self, cell: impl Fn(&Column<'a, R>) -> (String, Option<Style>)) -> String {
-        let filled = self.columns.iter().map(|column| {
+    /// The greatest rank of columns that have room.
+    fn most_rank(&self, rows: &[R]) -> u8 {
+        let Some(limit) = self.limit else { return u8::MAX };
+        let widths: Vec<(u8, usize)> = self.columns.iter().map(|column| (column.rank, column.columns(rows))).collect();
+        let has_room = |most: u8| {
+            2 + widths.iter().filter(|(rank, _)| *rank <= most).map(|(_, width)| width).sum::<usize>() <= limit
+        };
+        (0..=u8::MAX).rev().find(|most| has_room(*most)).unwrap_or_default()
+    }
+
+    fn line(&self, most_rank: u8, cell: impl Fn(&Column<'a, R>) -> (String, Option<Style>)) -> String {
+        let mut line = "  ".to_owned();
+        // What stands before the last cell that says anything, and that cell.
+        let mut last = (String::new(), String::new());
+        for column in self.columns.iter().filter(|column| column.rank <= most_rank) {
             let (width, (text, style)) = (column.width, cell(column));
+            line.push_str(&" ".repeat(column.gap));
+            let says = !text.trim().is_empty();
             let text = if column.is_right { format!("{text:>width$}") } else { format!("{text:width$}") };
-            " ".repeat(column.gap) + &style.map_or(text.clone(), |style| paint(&text, style, self.colours))
-        });
-        let line: String = std::iter::once("  ".to_owned()).chain(filled).collect();
-        line.trim_end().to_owned()
+            let text = style.map_or(text.clone(), |style| paint(&text, style, self.colours));
+            if says {
+                last = (line.clone(), text.trim_end().to_owned());
+            }
+            line.push_str(&text);
+        }
+        let line = line.trim_end();
+        let Some(limit) = self.limit.filter(|limit| columns(line) > *limit) else { return line.to_owned() };
+        let (before, cell) = last;
+        let hang = columns(&before);
+        if limit.saturating_sub(hang) < NARROWEST { fit(line, limit) } else { hanging(&before, &cell, hang, limit) }
+    }
+}
+
+/// The fewest columns that words of a last cell are broken into.
+const NARROWEST: usize = 16;
+
+impl<R> Column<'_, R> {
+    /// What it takes in a line, with the gap before it. Words of its cells may be broken if it has no width of its own.
+    fn columns(&self, rows: &[R]) -> usize {
+        let cells = rows.iter().map(|row| columns(&(self.cell)(row))).max().unwrap_or_default();
+        let most = if self.width == 0 { NARROWEST } else { usize::MAX };
+        self.gap + columns(self.heading).max(cells.min(most)).max(self.width)
     }
 }
 
@@ -149,5 +194,20 @@ mod tests {
         let drawn = "  name  square\n  d8        64  few\n  d9        81\n  ..     2 more devices\n  d12      144\n";
         assert_eq!(table.draw(&rows), drawn);
         assert_eq!(table.draw(&[]), "");
+    }
+
+    #[test]
+    fn columns_are_left_out_by_rank_and_the_last_one_is_broken_between_words() {
+        let table = |limit: usize| {
+            let table = Table { limit: Some(limit), ..Table::new(false) };
+            let table = table.left("name", 0, 5, |row: &u64| format!("d{row}"));
+            let table =
+                table.right("bar", 1, 9, |_| "#########").rank(2).right("square", 1, 7, |row| row * row).rank(1);
+            table.left("", 2, 0, |_| "words that go on and on").draw(&[12])
+        };
+        assert_eq!(table(60).lines().nth(1), Some("  d12   #########     144  words that go on and on"));
+        assert_eq!(table(35).lines().nth(1), Some("  d12       144  words that go on"));
+        assert_eq!(table(35).lines().nth(2), Some("                 and on"));
+        assert_eq!(table(28).lines().nth(1), Some("  d12    words that go on"));
     }
 }

@@ -1,6 +1,6 @@
 //! What is wrong with a command line: on standard error for people, and as `pipec.usage/1` for programs.
 
-use super::{complain, print};
+use super::{colours_error, colours_out, complain, has_printed, print, print_error_page, print_page};
 use clap::Error;
 use serde::Serialize;
 
@@ -18,20 +18,26 @@ struct Refusal<'a> {
     help: Option<&'a str>,
 }
 
-/// Says why a command cannot be carried out.
+/// Says why a command cannot be carried out; to programs, unless it has given them its report already.
 pub(crate) fn refuse(message: &str, is_json: bool) {
     complain(message);
-    if is_json {
+    if is_json && !has_printed() {
         tell(message, None);
     }
 }
 
 /// Says why a command line cannot be parsed.
 pub(crate) fn refuse_words(error: &Error, is_json: bool) {
-    // A reader that went away needs no help text.
-    let _ = error.print();
+    let text = error.render();
+    let painted = |colours| if colours { text.ansi().to_string() } else { text.to_string() };
+    if error.use_stderr() {
+        print_error_page(&painted(colours_error()));
+    } else {
+        // A reader that went away needs no help text.
+        let _ = print_page(&painted(colours_out()));
+    }
     if is_json {
-        let text = error.render().to_string();
+        let text = text.to_string();
         let paragraphs: Vec<String> = text.split("\n\n").map(one_line).collect();
         let starting = |word: &'static str| move |paragraph: &String| paragraph.strip_prefix(word).map(str::to_owned);
         let first = paragraphs.first().cloned().unwrap_or_default();

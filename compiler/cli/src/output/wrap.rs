@@ -23,13 +23,56 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
 
 /// The columns that a text takes: escape sequences take none.
 pub(crate) fn columns(text: &str) -> usize {
-    let mut is_escape = false;
-    let shown = text.chars().filter(|mark| {
-        let hidden = is_escape || *mark == '\u{1b}';
-        is_escape = hidden && *mark != 'm';
-        !hidden
-    });
-    shown.count()
+    let mut shown = Shown::default();
+    text.chars().filter(|mark| shown.is_shown(*mark)).count()
+}
+
+/// Tells characters that are shown from those of escape sequences.
+#[derive(Default)]
+struct Shown {
+    is_inside: bool,
+}
+
+impl Shown {
+    fn is_shown(&mut self, mark: char) -> bool {
+        let is_hidden = self.is_inside || mark == '\u{1b}';
+        self.is_inside = is_hidden && mark != 'm';
+        !is_hidden
+    }
+}
+
+/// A text whose lines have at most so many columns, as far as words allow. What is too long goes on below: under the
+/// last cell of its line, or a little to the right of where that begins.
+pub(crate) fn fit(text: &str, width: usize) -> String {
+    let fitted = |line: &str| if columns(line) <= width { line.to_owned() } else { broken(line, width) };
+    let with_end = |line: &str| line.strip_suffix('\n').map_or_else(|| fitted(line), |line| fitted(line) + "\n");
+    text.split_inclusive('\n').map(with_end).collect()
+}
+
+fn broken(line: &str, width: usize) -> String {
+    let (byte, column) = last_cell(line, width / 2);
+    let (before, cell) = line.split_at(byte);
+    hanging(before, cell, if before.trim().is_empty() { column + 2 } else { column }, width)
+}
+
+/// A cell with what stands before it, and the rest of it below, from the column `hang` on.
+pub(crate) fn hanging(before: &str, cell: &str, hang: usize, width: usize) -> String {
+    before.to_owned() + &wrap(cell, width.saturating_sub(hang)).join(&format!("\n{}", " ".repeat(hang)))
+}
+
+/// Where the last cell begins that begins in the first columns of a line: its byte and its column. Two spaces or more
+/// stand before a cell.
+fn last_cell(line: &str, most: usize) -> (usize, usize) {
+    let (mut cell, mut column, mut spaces) = ((0, 0), 0, 0);
+    let mut shown = Shown::default();
+    for (byte, mark) in line.char_indices() {
+        if mark != ' ' && spaces >= 2 && column <= most {
+            cell = (byte, column);
+        }
+        spaces = if mark == ' ' { spaces + 1 } else { 0 };
+        column += usize::from(shown.is_shown(mark));
+    }
+    cell
 }
 
 #[cfg(test)]
@@ -48,5 +91,19 @@ mod tests {
     #[test]
     fn colours_take_no_columns() {
         assert_eq!(columns("\u{1b}[1;31merror\u{1b}[0m: é"), 8);
+    }
+
+    #[test]
+    fn what_is_too_long_goes_on_under_its_cell() {
+        let cases = [
+            ("short\n", "short\n"),
+            ("one two three four\n", "one two\n  three\n  four\n"),
+            ("  a  one two three\n", "  a  one\n     two\n     three\n"),
+            ("  a    \u{1b}[2mone\u{1b}[0m two", "  a    \u{1b}[2mone\u{1b}[0m\n    two"),
+            ("  one two three", "  one two\n    three"),
+        ];
+        for (text, fitted) in cases {
+            assert_eq!(fit(text, 10), fitted, "{text}");
+        }
     }
 }

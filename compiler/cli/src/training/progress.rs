@@ -2,7 +2,7 @@
 
 use super::{Plan, tokens_per_step};
 use crate::output::figures::grouped;
-use crate::output::{colours_error, print_error};
+use crate::output::{colours_error, print_error, terminal_width};
 use indicatif::{ProgressBar, ProgressStyle};
 use pipe_ir::program::Program;
 use std::io::IsTerminal;
@@ -70,12 +70,23 @@ impl Drop for Progress {
     }
 }
 
-/// What stands beside the bar.
-const LINE: &str = "{pos}/{len} steps  {msg}  {elapsed} elapsed, {eta} left";
+/// What fits of the line: the bar shrinks, then goes, and so does the time that has passed.
+fn line(steps: u64, columns: usize, colours: bool) -> String {
+    // `250/250 steps  loss 1.2345  1,234,567 tokens/s  123s left`
+    let least = 2 * steps.to_string().len() + 49;
+    let bar = match columns.saturating_sub(least) {
+        0..12 => return "{pos}/{len} steps  {msg}  {eta} left".to_owned(),
+        12..46 => 10,
+        46.. => 30,
+    };
+    let elapsed = if bar == 30 { "{elapsed} elapsed, " } else { "" };
+    let style = if colours { ".cyan/dim" } else { "" };
+    format!("{{bar:{bar}{style}}} {{pos}}/{{len}} steps  {{msg}}  {elapsed}{{eta}} left")
+}
 
 fn bar(first_step: u64, steps: u64) -> ProgressBar {
-    let bar = if colours_error() { "{bar:30.cyan/dim}" } else { "{bar:30}" };
-    let style = ProgressStyle::with_template(&format!("{bar} {LINE}")).expect("the template is a constant that parses");
+    let style = ProgressStyle::with_template(&line(steps, terminal_width(), colours_error()))
+        .expect("the template is a constant that parses");
     let bar = ProgressBar::new(steps).with_position(first_step).with_style(style.progress_chars("━━─"));
     bar.reset_eta();
     bar

@@ -10,7 +10,7 @@ pub(crate) mod table;
 use crate::Outcome;
 use crate::input::{Format, TimedArguments, load, parse_seconds};
 use crate::output::findings::{check_names, json, outcome, show_diagnostics, show_notes};
-use crate::output::{Failure, colours_out, print, sarif};
+use crate::output::{Failure, colours_out, print, print_page, sarif};
 use crate::training::files;
 use clap::{Args, FromArgMatches, value_parser};
 use pipe_compiler::mapping::{Options, steps};
@@ -120,7 +120,7 @@ fn check(arguments: &Arguments) -> Result<(Outcome, Checked), Failure> {
             show_diagnostics(&compilation, &sources);
             show_notes(&compilation, &sources, target);
             if !target.quiet {
-                print(&table(&compilation.report, colours_out()))?;
+                print_page(&table(&compilation.report, colours_out()))?;
             }
             Checked::Printed
         }

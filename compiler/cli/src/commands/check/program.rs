@@ -7,7 +7,7 @@ use crate::input::stream::{MOST_INSTRUCTIONS, whole_text};
 use crate::input::{Format, TargetArguments};
 use crate::output::diagnostics::shortened;
 use crate::output::findings::json;
-use crate::output::{Failure, Style, colours_error, colours_out, paint, print, print_error, sarif};
+use crate::output::{Failure, Style, colours_error, colours_out, paint, print_error, print_page, sarif};
 use crate::training::is_computable;
 use pipe_compiler::report::{Finding, Report};
 use pipe_ir::text::Rejected;
@@ -57,9 +57,9 @@ pub(super) fn check(target: &TargetArguments) -> Result<(Outcome, Checked), Fail
         print_error(&format!("{head}: {}\n{places}\n", finding.message));
     }
     if !target.quiet {
-        print(&table(&report, colours_out()))?;
+        print_page(&table(&report, colours_out()))?;
         if report.ok && !has_graphs {
-            print("\n  no tensor graphs: sizes are those that the program states\n")?;
+            print_page("\n  no tensor graphs: sizes are those that the program states\n")?;
         }
     }
     Ok((outcome, Checked::Printed))

@@ -24,7 +24,7 @@ use crate::drawing::html::{self, Compared, Version};
 use crate::input::stream::{self, MOST_TRACE};
 use crate::input::{Format, TimedArguments, load, parse_seconds};
 use crate::output::findings::{check_names, json, reject, show_diagnostics};
-use crate::output::{Failure, can_write, colours_out, form_of, print, write, write_with};
+use crate::output::{Failure, can_write, colours_out, form_of, print, print_page, write, write_with};
 use losses::{critical, largest};
 use measured::Measured;
 use parts::{length, parts};
@@ -199,7 +199,7 @@ impl Comparison<'_> {
             print(&json(&report)?)?;
         } else if !arguments.timed.target.quiet {
             let wrote = arguments.output.as_ref().map(|path| format!("\nwrote {}\n", path.display()));
-            print(&(table(&report, colours_out()) + &wrote.unwrap_or_default()))?;
+            print_page(&(table(&report, colours_out()) + &wrote.unwrap_or_default()))?;
         }
         Ok(Outcome::Accepted)
     }

@@ -10,7 +10,7 @@ use crate::Outcome;
 use crate::input::{Format, TargetArguments};
 use crate::output::figures::count;
 use crate::output::findings::json;
-use crate::output::{Failure, can_write, print, print_error, warn, write};
+use crate::output::{Failure, can_write, print, print_error_page, print_page, warn, write};
 use crate::ranks::agreement::of_option;
 use crate::ranks::lost::{Origins, ProgramSource};
 use crate::ranks::session::Session;
@@ -298,12 +298,12 @@ impl Arguments {
             file.comparison.as_ref().map(|comparison| comparison.table(file.ranks, &file.on())).unwrap_or_default();
         let is_quiet = self.target.quiet || self.target.format() != Format::Human;
         match &self.output {
-            Some(path) if !is_quiet => print(&format!("{table}\nwrote {}\n", path.display()))?,
+            Some(path) if !is_quiet => print_page(&format!("{table}\nwrote {}\n", path.display()))?,
             Some(_) if self.target.format() == Format::Human => {}
             Some(_) | None => {
                 print(&text)?;
                 if !is_quiet {
-                    print_error(&table);
+                    print_error_page(&table);
                 }
             }
         }

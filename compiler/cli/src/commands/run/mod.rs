@@ -9,7 +9,7 @@ use crate::Outcome;
 use crate::commands::check;
 use crate::input::stream::{MOST_INSTRUCTIONS, whole_text};
 use crate::input::{Format, TargetArguments};
-use crate::output::{Failure, can_write, print, warn, write_with};
+use crate::output::{Failure, can_write, print, print_page, warn, write_with};
 use crate::ranks::agreement::of_option;
 use crate::ranks::lost::{Origins, ProgramSource};
 use crate::ranks::session::Session;
@@ -175,9 +175,9 @@ impl Arguments {
             let text = serde_json::to_string_pretty(&summary).map_err(|error| Failure::Usage(error.to_string()))?;
             print(&(text + "\n"))?;
         } else if !self.target.quiet {
-            print(&summary.table())?;
+            print_page(&summary.table())?;
             if let Some(kernels) = &circumstances.kernels {
-                print(&format!("\n{kernels}"))?;
+                print_page(&format!("\n{kernels}"))?;
             }
         }
         // Last: the summary must appear even if the trace cannot be written.

@@ -295,6 +295,7 @@ impl Summary {
             .right("peak predicted", 1, 15, |(_, memory, ..)| Bytes(memory.predicted_peak_bytes))
             .right("peak measured", 1, 15, |(_, memory, ..)| Bytes(memory.measured_peak_bytes))
             .right("arena", 1, 15, |(_, memory, ..)| Bytes(memory.arena_bytes))
+            .rank(1)
             .right("busy", 1, 6, |(_, _, busy, _)| busy.clone())
             .left("", 3, 0, |(.., verdict)| *verdict)
             .draw(&rows)

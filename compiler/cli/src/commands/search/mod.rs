@@ -7,7 +7,7 @@ use super::check::table::{halves, table};
 use crate::Outcome;
 use crate::input::{Format, TimedArguments, load, parse_seconds};
 use crate::output::findings::{check_names, json, outcome, show, show_diagnostics};
-use crate::output::{Failure, can_write, colours_out, print, print_error, warn, write};
+use crate::output::{Failure, can_write, colours_out, print, print_error_page, print_page, warn, write};
 use clap::ValueEnum;
 use find::{SearchResult, find};
 use pipe_compiler::Compilation;
@@ -184,14 +184,14 @@ fn conclude(
     }
     show_diagnostics(compilation, sources);
     match &arguments.output {
-        Some(_) if !target.quiet => print(&table(&compilation.report, colours_out()))?,
+        Some(_) if !target.quiet => print_page(&table(&compilation.report, colours_out()))?,
         Some(_) => {}
         None => print(source)?,
     }
     if !target.quiet {
-        print_error(&verdict(&prepared.problem, found, elapsed));
+        print_error_page(&verdict(&prepared.problem, found, elapsed));
         if let Some(halves) = halves(&compilation.report.derived_costs) {
-            print_error(&format!("costs of `B` and `W` that were not given are derived from `BW`: {halves}\n"));
+            print_error_page(&format!("costs of `B` and `W` that were not given are derived from `BW`: {halves}\n"));
         }
     }
     Ok(outcome(compilation))

@@ -1,6 +1,7 @@
 //! How a search is carried out and shown: threads, a clock, and a line of progress.
 
-use crate::output::print_error;
+use crate::output::wrap::wrap;
+use crate::output::{print_error_page, terminal_width};
 use indicatif::{ProgressBar, ProgressStyle};
 use pipe_search::{Problem, Progress, Workers};
 use std::io::IsTerminal;
@@ -67,10 +68,22 @@ impl Workers for Team {
     }
 }
 
+/// Columns before the text of a line that changes.
+const BEFORE: usize = 12;
+
+/// As much of a text as fits, in whole words.
+fn clip(text: &str, columns: usize) -> String {
+    let lines = wrap(text, columns.saturating_sub(3));
+    match &lines[..] {
+        [first, _, ..] => format!("{first} .."),
+        _ => lines.concat(),
+    }
+}
+
 /// A line on standard error that changes and turns, where that is a terminal and something is to be shown.
 fn spinner(begin: &'static str, quiet: bool) -> Option<ProgressBar> {
     let bar = (std::io::stderr().is_terminal() && !quiet).then(ProgressBar::new_spinner)?;
-    let style = ProgressStyle::with_template("{spinner} {elapsed:>4}  {wide_msg}");
+    let style = ProgressStyle::with_template("{spinner} {elapsed:>4}  {msg}");
     bar.set_style(style.expect("the template is a constant that parses"));
     bar.set_message(begin);
     bar.enable_steady_tick(Duration::from_millis(120));
@@ -95,12 +108,12 @@ impl Shown {
     /// Shows what there is now.
     pub(crate) fn show(&self, text: String, elapsed: Duration) {
         if let Some(bar) = &self.bar {
-            bar.set_message(text);
+            bar.set_message(clip(&text, terminal_width().saturating_sub(BEFORE)));
         } else if let Some(last) = &self.last {
             let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
             if elapsed.saturating_sub(*last) >= self.pause {
                 *last = elapsed;
-                print_error(&format!("{:6.1} s  {text}\n", elapsed.as_secs_f64()));
+                print_error_page(&format!("{:6.1} s  {text}\n", elapsed.as_secs_f64()));
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::commands::search::progress::{Shown, Team};
 use crate::input::{self, Format, TargetArguments};
 use crate::output::figures::number;
 use crate::output::findings::{check_names, json, show};
-use crate::output::{Failure, can_write, colours_out, print, print_error, write};
+use crate::output::{Failure, can_write, colours_out, print, print_error_page, print_page, write};
 use improve::improve;
 use pipe_compiler::cluster::unmodelled;
 use pipe_compiler::report::{Finding, Report};
@@ -309,9 +309,9 @@ impl Arguments {
         if self.target.quiet {
             return Ok(());
         }
-        print(&table(report, colours_out()))?;
+        print_page(&table(report, colours_out()))?;
         match &self.output {
-            Some(path) if report.ok => print_error(&format!("wrote {}\n", path.display())),
+            Some(path) if report.ok => print_error_page(&format!("wrote {}\n", path.display())),
             _ => {}
         }
         Ok(())

@@ -99,10 +99,15 @@ fn best(report: &TuneReport, colours: bool) -> String {
         .right("", 0, 2, |(number, _): &(usize, &BestReport)| *number)
         .right("step ms", 1, 11, |(_, row)| format!("{:.3}", row.step))
         .right("MFU", 1, 6, |(_, row)| row.mfu.map_or_else(|| "-".to_owned(), percent))
+        .rank(2)
         .right("mean bubble", 1, 12, |(_, row)| percent(row.bubble_mean))
+        .rank(4)
         .right("busiest", 1, 8, |(_, row)| percent(row.bubble))
+        .rank(5)
         .right("exchange", 1, 10, |(_, row)| format!("{:.3}", row.exchange))
-        .right("peak", 1, 9, |(_, row)| Bytes(row.peak_bytes));
+        .rank(6)
+        .right("peak", 1, 9, |(_, row)| Bytes(row.peak_bytes))
+        .rank(3);
     with_layout(table, |(_, row)| (&row.candidate, "")).draw(&rows)
 }
 
@@ -130,6 +135,7 @@ fn with_layout<'a, R>(table: Table<'a, R>, of: impl Fn(&R) -> (&CandidateReport,
         .right("data", 1, 4, move |row| of(row).0.layout.data)
         .right("rows", 1, 4, move |row| of(row).0.layout.rows)
         .right("microbatches", 1, 12, move |row| of(row).0.layout.microbatches)
+        .rank(1)
         .left("schedule", 2, 0, move |row| schedule(of(row).0) + of(row).1)
 }
 
