@@ -27,7 +27,7 @@ function contrast(one, other) {
 
 describe("the book", { skip }, () => {
   for (const theme of ["light", "rust", "coal", "navy", "ayu"]) {
-    test(`colours of sources can be read: ${theme}`, async () => {
+    test(`colours of sources and links can be read: ${theme}`, async () => {
       const page = await visit(url("card.html"), { allowed: "file:" });
       await page.evaluate((theme) => localStorage.setItem("mdbook-theme", theme), theme);
       await page.reload();
@@ -35,6 +35,7 @@ describe("the book", { skip }, () => {
         const ground = getComputedStyle(code).backgroundColor;
         return [code, ...code.querySelectorAll("span")].map((piece) => [piece.className, getComputedStyle(piece).color, ground]);
       }));
+      pieces.push(...await page.evaluate(() => [...document.querySelectorAll("main p > a[href]")].map((link) => ["a link", getComputedStyle(link).color, getComputedStyle(document.documentElement).backgroundColor])));
       const kinds = new Set(pieces.map(([kind]) => kind));
       for (const kind of ["hljs-keyword", "hljs-comment", "hljs-task", "hljs-number", "hljs-string"]) assert.ok(kinds.has(kind), `${kind} of ${[...kinds]}`);
       for (const [kind, ink, ground] of pieces) assert.ok(contrast(ink, ground) >= 4.5, `${kind}: ${contrast(ink, ground)} of ${ink} on ${ground}`);
