@@ -12,7 +12,7 @@ use pipe_schedule::units::Ticks;
 use pipe_syntax::source::Source;
 use pipe_tests::blocks::request;
 use pipe_tests::cases::{compile_text, compiled, root};
-use pipe_tests::slice::slice;
+use pipe_tests::slice::{slice, takes_all};
 use serde_json::Value;
 
 fn figures() -> Value {
@@ -212,17 +212,16 @@ fn reported(text: &str, cluster: &Cluster, nodes: &[u32]) -> f64 {
 
 /// Every order of the nodes is reported, with the schedule ordered anew for each, and none is
 /// shorter than the one that is called best. `PIPEC_NODES=7` looks at all cases of up to seven
-/// nodes; otherwise there is one of five.
+/// nodes; otherwise of up to four.
 #[test]
 fn no_order_is_shorter_than_the_best_one() {
     let asked = std::env::var("PIPEC_NODES").ok();
-    let most: usize = asked.as_ref().map_or(5, |nodes| nodes.parse().expect("a number of nodes"));
+    let most: usize = asked.map_or(4, |nodes| nodes.parse().expect("a number of nodes"));
     let mut random = generator(7);
     let (mut n_orders, mut n_reordered) = (0, 0);
     for n in 3..=most {
         let schedules = ["v_half", "zb_v", "v_min", "1f1b", "zb_h1"];
-        let few = if asked.is_none() && n == 5 { 1 } else { schedules.len() };
-        for schedule in &schedules[..few] {
+        for schedule in &schedules {
             let cluster = random_machines(n, &mut random);
             let text = gpt2_xl(schedule, n, n + 1 + (random() % 4) as usize);
             let found = mapped(&text, &cluster, Options::default(), u64::MAX);
@@ -244,7 +243,7 @@ fn no_order_is_shorter_than_the_best_one() {
             n_reordered += u32::from(["v_half", "v_min", "zb_v"].contains(schedule));
         }
     }
-    assert!(n_orders >= 5 * (6 + 24) + 120 && n_reordered >= 7, "{n_orders} {n_reordered}");
+    assert!(n_orders >= 5 * (6 + 24) && n_reordered >= 6, "{n_orders} {n_reordered}");
     println!("{n_orders} orders of nodes");
 }
 
@@ -257,7 +256,7 @@ fn more_search_is_never_worse() {
         let cluster = random_machines(8, &mut random);
         let text = gpt2_xl(schedule, 8, 12);
         let mut last = None;
-        for looked_at in [2, 8, 30, 90] {
+        for &looked_at in &[2, 8, 30, 90][..if takes_all() { 4 } else { 3 }] {
             let found = mapped(&text, &cluster, Options::default(), looked_at);
             assert!(!found.is_best && found.timed <= looked_at + 1, "{found:?}");
             assert!(near(reported(&text, &cluster, &found.nodes), ms(found.time)), "{found:?}");
