@@ -46,7 +46,8 @@ fn words(lines: &[String], differ: bool) -> BTreeSet<String> {
         let mut text = String::new();
         for mark in word.chars() {
             match mark {
-                '0'..='9' if text.ends_with('#') => {}
+                // `6MiB` and `5.98MiB` are one.
+                '0'..='9' | '.' | ',' if text.ends_with('#') => {}
                 '0'..='9' => text.push('#'),
                 _ => text.push(mark),
             }

@@ -99,8 +99,10 @@ mod tests {
             ("short\n", "short\n"),
             ("one two three four\n", "one two\n  three\n  four\n"),
             ("  a  one two three\n", "  a  one\n     two\n     three\n"),
-            ("  a    \u{1b}[2mone\u{1b}[0m two", "  a    \u{1b}[2mone\u{1b}[0m\n    two"),
-            ("  one two three", "  one two\n    three"),
+            ("  a  \u{1b}[2mone\u{1b}[0m two", "  a  \u{1b}[2mone\u{1b}[0m\n     two"),
+            // A cell that begins beyond the middle has too little room below it.
+            ("  a    one two", "  a one\n    two"),
+            ("  one two three", "  one\n    two\n    three"),
         ];
         for (text, fitted) in cases {
             assert_eq!(fit(text, 10), fitted, "{text}");
