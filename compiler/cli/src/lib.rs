@@ -38,7 +38,7 @@ Examples:
 Exit codes:
   0   accepted, and done; also a run that Ctrl-C ended
   1   rejected, or a run failed: lost ranks, unusable data, a checkpoint that cannot be read or written
-  2   wrong words or names on the command line, a file that cannot be read or written (a full disk), ranks that do not meet
+  2   a mistake on the command line, a file that cannot be read or written (a full disk), ranks that do not meet
   101 a bug in pipec";
 
 /// Proves pipeline-parallel training schedules, compiles them and runs them.

@@ -17,7 +17,7 @@ fn has_terminals() -> bool {
     Command::new("script").args(["-qec", "true", "/dev/null"]).output().is_ok_and(|ended| ended.status.success())
 }
 
-/// What a command writes to a terminal of so many columns.
+/// Runs `pipec` with `arguments` in a terminal of `columns` columns, and returns what it writes.
 fn shown(folder: &Path, arguments: &str, columns: usize) -> String {
     let line = format!("stty cols {columns} rows 50; exec {} {arguments}", env!("CARGO_BIN_EXE_pipec"));
     let mut command = Command::new("script");

@@ -31,11 +31,16 @@ $ pipec plot std:v_half --set devices=8 --set microbatches=24 --cost F=1,B=1.2,W
 $ pipec check std:v_half --set devices=8 --set microbatches=24
 ```
 
-A device is idle for its *bubble*. The *mean bubble* is the idle share of the whole step (the makespan), as a mean over all devices. Papers print the bubble of the busiest device, as a share of the makespan or, in papers of zero-bubble schedules, of the longest time from the first to the last task of one device (*longest stage*).
+A device is idle for its *bubble*. The *mean bubble* is the idle share of the whole step (the makespan), as a mean
+over all devices. Papers print the bubble of the busiest device, as a share of the makespan or, in papers of
+zero-bubble schedules, of the longest time from the first to the last task of one device (*longest stage*).
 
-In the formulas of `interleaved_1f1b`, `looped_bfs`, `grouped_interleaved`, `hanayo` and `seq_1f1b`, F and BW are what a device takes for all of its stages, or slices, of a microbatch; elsewhere they are those of one stage.
+In the formulas of `interleaved_1f1b`, `looped_bfs`, `grouped_interleaved`, `hanayo` and `seq_1f1b`, F and BW are what
+a device takes for all of its stages, or slices, of a microbatch; elsewhere they are those of one stage.
 
-*Peak* is the activation memory of the fullest device in [units](language.md#words), of which 1F1B holds as many as there are devices; *gap* is how much shorter any schedule with these places and forms of backwards, in this memory, could be at most.
+*Peak* is the activation memory of the fullest device in [units](language.md#words), of which 1F1B holds as many as
+there are devices; *gap* is how much shorter any schedule with these places and forms of backwards, in this memory,
+could be at most.
 
 ";
 

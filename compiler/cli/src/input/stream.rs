@@ -99,7 +99,10 @@ pub(crate) fn source_text(name: &str) -> io::Result<String> {
     text(bytes, MAX_BYTES)
 }
 
-/// Reads a text of at most so many bytes that a user names. Fails if it cannot be read, is too long, or is no text.
+/// Reads the file called `name`, or standard input for `-`, as UTF-8.
+///
+/// # Errors
+/// If it cannot be read, has more than `most` bytes, or is not UTF-8.
 pub(crate) fn whole_text(name: &str, most: u64) -> io::Result<String> {
     let mut text = String::new();
     open(name, most)?.read_to_string(&mut text)?;

@@ -89,7 +89,7 @@ pub(crate) fn columns_error() -> Option<usize> {
     io::stderr().is_terminal().then(terminal_width)
 }
 
-/// A text for people, with lines that fit where they have so many columns.
+/// Wraps `text` to `columns`; without a terminal (`None`) it stays as it is.
 fn fitted(text: &str, columns: Option<usize>) -> Cow<'_, str> {
     columns.map_or(Cow::Borrowed(text), |columns| Cow::Owned(fit(text, columns)))
 }

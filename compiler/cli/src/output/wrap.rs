@@ -1,6 +1,6 @@
 //! Lines that fit: a text is broken between words, never in one.
 
-/// The lines of a text, each of at most so many columns unless it is one longer word.
+/// Splits `text` between words into lines of at most `width` columns. A longer word gets a line of its own.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut left = 0;
@@ -21,13 +21,13 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// The columns that a text takes: escape sequences take none.
+/// The number of columns that `text` takes; escape sequences take none.
 pub(crate) fn columns(text: &str) -> usize {
     let mut shown = Shown::default();
     text.chars().filter(|mark| shown.is_shown(*mark)).count()
 }
 
-/// Tells characters that are shown from those of escape sequences.
+/// Tells visible characters from those inside escape sequences.
 #[derive(Default)]
 struct Shown {
     is_inside: bool,
@@ -41,8 +41,8 @@ impl Shown {
     }
 }
 
-/// A text whose lines have at most so many columns, as far as words allow. What is too long goes on below: under the
-/// last cell of its line, or a little to the right of where that begins.
+/// Wraps each line of `text` to `width` columns, between words. The rest of a line goes below it: aligned with its last
+/// cell, or indented by two columns where the line has only one cell.
 pub(crate) fn fit(text: &str, width: usize) -> String {
     let fitted = |line: &str| if columns(line) <= width { line.to_owned() } else { broken(line, width) };
     let with_end = |line: &str| line.strip_suffix('\n').map_or_else(|| fitted(line), |line| fitted(line) + "\n");
@@ -55,13 +55,13 @@ fn broken(line: &str, width: usize) -> String {
     hanging(before, cell, if before.trim().is_empty() { column + 2 } else { column }, width)
 }
 
-/// A cell with what stands before it, and the rest of it below, from the column `hang` on.
+/// Wraps `cell`, which follows `before` on its line, to `width` columns. Its later lines begin at column `hang`.
 pub(crate) fn hanging(before: &str, cell: &str, hang: usize, width: usize) -> String {
     before.to_owned() + &wrap(cell, width.saturating_sub(hang)).join(&format!("\n{}", " ".repeat(hang)))
 }
 
-/// Where the last cell begins that begins in the first columns of a line: its byte and its column. Two spaces or more
-/// stand before a cell.
+/// The byte and column at which the last cell that begins within the first `most` columns begins. Two or more spaces
+/// separate cells.
 fn last_cell(line: &str, most: usize) -> (usize, usize) {
     let (mut cell, mut column, mut spaces) = ((0, 0), 0, 0);
     let mut shown = Shown::default();

@@ -24,7 +24,7 @@ use table::table;
 const EXAMPLES: &str = "\
 Examples:
   pipec check std:v_half --devices 8 --microbatches 24
-  pipec check schedules/*.pipe   # each of them; the exit code is that of the worst
+  pipec check schedules/*.pipe   # several targets; exits with the highest code
   pipec check examples/shakespeare.pipe --profile here.profile.json
   pipec check examples/llama3_70b.pipe --cluster examples/cluster.toml --set data=1
   pipec check schedules/ours.pipe --format sarif > ours.sarif   # for code review

@@ -1,4 +1,4 @@
-//! Several targets: each is checked by itself, and the exit code is that of the worst.
+//! `pipec check A B ..`: checks each target separately and exits with the highest exit code.
 
 use super::{Arguments, Checked, check};
 use crate::Outcome;
