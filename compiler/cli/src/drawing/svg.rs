@@ -1,10 +1,10 @@
-//! The picture as SVG: a track per device, a colour per kind, microbatch numbers, axis, legend and figures.
+//! The picture as SVG: a track per device, a colour per kind, letters and microbatch numbers, axis, legend and figures.
 
 use crate::output::figures::{number, percent};
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::report::Report;
 use pipe_ir::task::TaskKind;
-use pipe_plot::palette::colour;
+use pipe_plot::palette::{Ground, halves, shade};
 use pipe_plot::tracks::{Mark, Occupancy, Track, common_slot, tracks};
 use pipe_schedule::units::Ticks;
 use std::fmt::Write;
@@ -31,9 +31,10 @@ pub fn draw(analysis: &Analysis, report: &Report) -> Result<String, String> {
         return Err(format!("{n_tasks} tasks are too many for a picture, which shows up to {TASKS}; {help}"));
     }
     let tracks = tracks(analysis);
-    let sheet = Sheet::new(&tracks, analysis.timeline.makespan());
-    let mut svg = sheet.open();
-    sheet.title(&mut svg, report);
+    let name = report.schedule.as_deref().unwrap_or(&report.target);
+    let sheet = Sheet::new(&tracks, analysis.timeline.makespan(), scope(name, report));
+    let mut svg = sheet.open(name, &tracks);
+    sheet.title(&mut svg, name, report);
     sheet.axis(&mut svg);
     for (device, track) in tracks.iter().enumerate() {
         sheet.track(&mut svg, device, track, report);
@@ -41,6 +42,13 @@ pub fn draw(analysis: &Analysis, report: &Report) -> Result<String, String> {
     sheet.legend(&mut svg, &tracks);
     svg.push_str("</svg>\n");
     Ok(svg)
+}
+
+/// What no other picture in a page has before its ids, unless it is of the same schedule and size.
+fn scope(name: &str, report: &Report) -> String {
+    let word = name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' });
+    let (devices, microbatches) = (report.sizes.devices, report.sizes.microbatches);
+    format!("{}-{}x{}", word.collect::<String>(), devices.unwrap_or_default(), microbatches.unwrap_or_default())
 }
 
 /// Where things stand on the page.
@@ -51,6 +59,10 @@ struct Sheet {
     width: f64,
     height: f64,
     n_tracks: usize,
+    /// What ids begin with, so that several pictures may stand in one page.
+    scope: String,
+    /// Kinds whose tasks are all wide enough for letters before the number.
+    lettered: Vec<TaskKind>,
 }
 
 fn seconds(ticks: Ticks) -> f64 {
@@ -65,18 +77,31 @@ macro_rules! put {
 }
 
 impl Sheet {
-    fn new(tracks: &[Track], makespan: Ticks) -> Self {
-        let n_slots = makespan.0 as f64 / common_slot(tracks).0 as f64;
-        let lanes_width = (n_slots * 20.0).clamp(760.0, 1800.0);
+    fn new(tracks: &[Track], makespan: Ticks, scope: String) -> Self {
+        let slot = common_slot(tracks).0 as f64;
+        let all = || tracks.iter().flat_map(|track| track.marks.iter().map(move |mark| (track, mark)));
+        let named = |track: &Track, mark: &Mark| format!("{}{}", mark.task.kind.letters(), track.number(mark));
+        // As wide as what is written asks for, unless that is too wide for a page.
+        let per_slot = |(track, mark): (&Track, &Mark)| {
+            (written(&named(track, mark)) + 1.0) * slot / (mark.end - mark.start).0.max(1) as f64
+        };
+        let slot_width = all().map(per_slot).fold(20.0, f64::max).min(31.0);
+        let lanes_width = (makespan.0 as f64 / slot * slot_width).clamp(760.0, 1800.0);
         let makespan = seconds(makespan).max(f64::MIN_POSITIVE);
         let height = TOP + BOTTOM + TRACK * tracks.len() as f64;
-        Self {
-            makespan,
-            scale: lanes_width / makespan,
-            width: LEFT + lanes_width + RIGHT,
-            height,
-            n_tracks: tracks.len(),
-        }
+        let scale = lanes_width / makespan;
+        let is_wide = |(track, mark): (&Track, &Mark)| {
+            seconds(mark.end - mark.start) * scale >= written(&named(track, mark)) + 0.999
+        };
+        let is_lettered = |kind: &TaskKind| all().filter(|(_, mark)| mark.task.kind == *kind).all(is_wide);
+        let lettered = TaskKind::ALL.into_iter().filter(is_lettered).collect();
+        Self { makespan, scale, width: LEFT + lanes_width + RIGHT, height, n_tracks: tracks.len(), scope, lettered }
+    }
+
+    /// What stands on a task: its microbatch, behind the letters of its kind where they fit on all of the kind.
+    fn label(&self, track: &Track, mark: &Mark) -> String {
+        let letters = if self.lettered.contains(&mark.task.kind) { mark.task.kind.letters() } else { "" };
+        format!("{letters}{}", track.number(mark))
     }
 
     fn x(&self, time: f64) -> f64 {
@@ -87,34 +112,42 @@ impl Sheet {
         TOP + TRACK * self.n_tracks as f64
     }
 
-    fn open(&self) -> String {
+    fn open(&self, name: &str, tracks: &[Track]) -> String {
         let mut svg = String::new();
-        let (width, height) = (self.width, self.height);
+        let (width, height, scope) = (self.width, self.height, &self.scope);
         put!(
             svg,
-            r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}">"#
+            r#"<svg xmlns="http://www.w3.org/2000/svg" class="pipec" role="img" aria-labelledby="{scope}-title" width="{width:.0}" height="{height:.0}" viewBox="0 0 {width:.0} {height:.0}">"#
         );
+        put!(svg, r#"<title id="{scope}-title">Timeline of {}</title>"#, escape(name));
         put!(
             svg,
             "<style>\n\
-             text {{ font-family: Inter, 'Helvetica Neue', Helvetica, Arial, 'DejaVu Sans', sans-serif; fill: #1f2933; }}\n\
-             .title {{ font-size: 19px; font-weight: 600; }}\n\
-             .figures {{ font-size: 13px; fill: #52606d; }}\n\
-             .small {{ font-size: 11px; fill: #52606d; }}\n\
-             .device {{ font-size: 13px; font-weight: 600; text-anchor: end; }}\n\
-             .number {{ font-size: 11px; text-anchor: middle; }}\n\
+             .pipec text {{ font-family: Inter, 'Helvetica Neue', Helvetica, Arial, 'DejaVu Sans', sans-serif; fill: #1f2933; }}\n\
+             .pipec .title {{ font-size: 19px; font-weight: 600; }}\n\
+             .pipec .figures {{ font-size: 13px; fill: #52606d; }}\n\
+             .pipec .small {{ font-size: 11px; fill: #52606d; }}\n\
+             .pipec .device {{ font-size: 13px; font-weight: 600; text-anchor: end; }}\n\
+             .pipec .number {{ font-size: 11px; text-anchor: middle; }}\n\
+             .pipec .task {{ stroke: #1f2933; stroke-opacity: .35; stroke-width: .75; }}\n\
              </style>"
         );
         put!(svg, r##"<rect width="100%" height="100%" fill="#fdfdfc"/>"##);
+        put!(svg, "<defs>");
         put!(
             svg,
-            r##"<defs><pattern id="idle" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="7" height="7" fill="#f1f2f4"/><line x1="0" y1="0" x2="0" y2="7" stroke="#e0e3e8" stroke-width="2"/></pattern></defs>"##
+            r##"<pattern id="{scope}-idle" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect width="7" height="7" fill="#f1f2f4"/><line x1="0" y1="0" x2="0" y2="7" stroke="#e0e3e8" stroke-width="2"/></pattern>"##
         );
+        let is_used = |kind: TaskKind| tracks.iter().any(|track| track.marks.iter().any(|mark| mark.task.kind == kind));
+        let n_stages = tracks.iter().map(|track| track.stages.len()).max().unwrap_or(1);
+        for halves in TaskKind::ALL.into_iter().filter(|kind| is_used(*kind)).filter_map(halves) {
+            divided(&mut svg, scope, halves, n_stages);
+        }
+        put!(svg, "</defs>");
         svg
     }
 
-    fn title(&self, svg: &mut String, report: &Report) {
-        let name = report.schedule.as_deref().unwrap_or(&report.target);
+    fn title(&self, svg: &mut String, name: &str, report: &Report) {
         let sizes = &report.sizes;
         let show = |value: Option<f64>, form: fn(f64) -> String| value.map_or_else(|| "?".to_owned(), form);
         let figures = &report.figures;
@@ -179,12 +212,13 @@ impl Sheet {
             let (start, end) = (self.x(seconds(first.start)), self.x(seconds(last.end)));
             put!(
                 svg,
-                r#"<rect x="{start:.2}" y="{top:.1}" width="{:.2}" height="{TASK}" fill="url(#idle)"/>"#,
-                end - start
+                r#"<rect x="{start:.2}" y="{top:.1}" width="{:.2}" height="{TASK}" fill="url(#{}-idle)"/>"#,
+                end - start,
+                self.scope
             );
         }
         for mark in &track.marks {
-            self.task(svg, mark, &track.number(mark), top, track.stages.len());
+            self.task(svg, mark, &self.label(track, mark), top, track.stages.len());
         }
         if let Some(peak) = report.per_device.get(device).and_then(|row| row.peak_activation) {
             let x = self.x(self.makespan) + 12.0;
@@ -197,7 +231,8 @@ impl Sheet {
         // A hair of background between neighbours, unless tasks are thinner than that themselves.
         let gap = if end - start > 4.0 { 1.0 } else { 0.0 };
         let width = (end - start - gap).max(0.3);
-        let (fill, ink) = colours(mark.task.kind, mark.nth_stage, n_stages);
+        let fill = fill(&self.scope, mark.task.kind, mark.nth_stage, n_stages);
+        let edge = if width > 4.0 { r#" class="task""# } else { "" };
         let round = if width > 8.0 { r#" rx="2.5""# } else { "" };
         // Two tasks that share the device stand one above the other.
         let (top, height) = match mark.share {
@@ -207,8 +242,12 @@ impl Sheet {
         };
         // A task that occupies neighbours is one block.
         let tall = height + if mark.goes_on { TRACK - TASK } else { 0.0 };
-        put!(svg, r#"<rect x="{start:.2}" y="{top:.1}" width="{width:.2}" height="{tall}"{round} fill="{fill}"/>"#);
-        if width >= 7.0 * text.len() as f64 + 3.0 {
+        put!(
+            svg,
+            r#"<rect{edge} x="{start:.2}" y="{top:.1}" width="{width:.2}" height="{tall}"{round} fill="{fill}"/>"#
+        );
+        if width + 0.01 >= written(text) {
+            let ink = shade(mark.task.kind, Ground::Light, mark.nth_stage, n_stages).ink();
             let (x, y) = (start + width / 2.0, top + height / 2.0 + 4.0);
             put!(svg, r#"<text class="number" x="{x:.1}" y="{y:.1}" style="fill:{ink}">{text}</text>"#);
         }
@@ -224,15 +263,18 @@ impl Sheet {
                 continue;
             }
             for nth in 0..n_stages.min(4) {
-                let fill = colours(kind, nth, n_stages).0;
-                put!(svg, r#"<rect x="{x:.1}" y="{y:.1}" width="16" height="14" rx="2.5" fill="{fill}"/>"#);
+                let fill = fill(&self.scope, kind, nth, n_stages);
+                put!(
+                    svg,
+                    r#"<rect class="task" x="{x:.1}" y="{y:.1}" width="16" height="14" rx="2.5" fill="{fill}"/>"#
+                );
                 x += 18.0;
             }
             let words = words(kind);
             put!(svg, r#"<text class="figures" x="{:.1}" y="{:.1}">{words}</text>"#, x + 4.0, y + 11.5);
             x += 34.0 + 6.8 * words.len() as f64;
         }
-        put!(svg, r#"<rect x="{x:.1}" y="{y:.1}" width="16" height="14" rx="2.5" fill="url(#idle)"/>"#);
+        put!(svg, r#"<rect x="{x:.1}" y="{y:.1}" width="16" height="14" rx="2.5" fill="url(#{}-idle)"/>"#, self.scope);
         put!(svg, r#"<text class="figures" x="{:.1}" y="{:.1}">bubble</text>"#, x + 22.0, y + 11.5);
         if n_stages > 1 {
             let text = "lighter: later stages of the device";
@@ -252,13 +294,28 @@ fn words(kind: TaskKind) -> &'static str {
     }
 }
 
-/// Fill and ink of a task: the kind's colour, mixed with white the more, the later the stage on its device.
-fn colours(kind: TaskKind, nth_stage: usize, n_stages: usize) -> (String, &'static str) {
-    let [red, green, blue] = colour(kind);
-    let white = if n_stages > 1 { 0.55 * nth_stage as f64 / (n_stages - 1) as f64 } else { 0.0 };
-    let mix = |part: u8| f64::from(part) + (255.0 - f64::from(part)) * white;
-    let ink = if white > 0.3 || kind == TaskKind::BackwardWeight { "#1f2933" } else { "#ffffff" };
-    (format!("#{:02x}{:02x}{:02x}", mix(red) as u8, mix(green) as u8, mix(blue) as u8), ink)
+/// What a task is filled with: the colour of its kind, or where it has two halves both of theirs.
+fn fill(scope: &str, kind: TaskKind, nth_stage: usize, n_stages: usize) -> String {
+    match halves(kind) {
+        Some(_) => format!("url(#{scope}-halves{nth_stage})"),
+        None => shade(kind, Ground::Light, nth_stage, n_stages).to_string(),
+    }
+}
+
+/// Fills that are divided from the lower left to the upper right corner, one for each stage of a device.
+fn divided(svg: &mut String, scope: &str, halves: [TaskKind; 2], n_stages: usize) {
+    for nth in 0..n_stages {
+        let [above, below] = halves.map(|half| shade(half, Ground::Light, nth, n_stages));
+        put!(
+            svg,
+            r#"<linearGradient id="{scope}-halves{nth}" x2="1" y2="1"><stop offset=".5" stop-color="{above}"/><stop offset=".5" stop-color="{below}"/></linearGradient>"#
+        );
+    }
+}
+
+/// About how wide a text on a task is, with its margins.
+fn written(text: &str) -> f64 {
+    6.6 * text.len() as f64 + 3.0
 }
 
 /// The next of 1, 2, 5, 10, 20, ..

@@ -1,8 +1,8 @@
 //! The picture in the terminal: a row per device, scaled to its width.
 //!
 //! With colours, a task is a block of its kind's colour, lighter for later stages of a device, with
-//! the microbatch where it fits. Without, it is a letter, small for later stages, with the
-//! microbatch where it fits.
+//! the letters of its kind and the microbatch where they fit. Without, it is a letter, small for
+//! later stages, with the microbatch where it fits.
 
 use super::letter;
 use crate::output::diagnostics::Look;
@@ -10,7 +10,7 @@ use crate::output::figures::{number, percent};
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::report::Report;
 use pipe_ir::task::TaskKind;
-use pipe_plot::palette::words;
+use pipe_plot::palette::{Colour, Ground, shade, words};
 use pipe_plot::tracks::{Mark, Occupancy, Track, common_slot, tracks};
 use pipe_schedule::units::Ticks;
 
@@ -100,7 +100,7 @@ fn row(track: &Track, scale: &Scale, colours: bool) -> String {
             idle.repeat(start - column)
         });
         text.push_str(&if colours {
-            coloured(mark, track.number(mark), end - start)
+            coloured(mark, &track.number(mark), end - start, track.stages.len())
         } else {
             plain(mark, &track.number(mark), end - start, scale)
         });
@@ -116,24 +116,34 @@ fn dots(columns: usize, scale: &Scale) -> String {
     slot.repeat(columns / per_slot)
 }
 
-/// Background colours of the 256-colour palette: the first stage of a device and the later ones.
-fn shades(kind: TaskKind) -> [u8; 2] {
-    match kind {
-        TaskKind::Forward => [32, 117],
-        TaskKind::BackwardInput => [35, 115],
-        TaskKind::Backward => [36, 116],
-        TaskKind::BackwardWeight => [172, 222],
-        TaskKind::Recompute => [133, 182],
-        TaskKind::Update => [245, 250],
-    }
+/// The background of a task: of the colours that every terminal has, the nearest one to its own.
+fn background(kind: TaskKind, nth_stage: usize, n_stages: usize) -> (u8, Colour) {
+    nearest(shade(kind, Ground::Dark, nth_stage, n_stages))
 }
 
-fn coloured(mark: &Mark, number: String, columns: usize) -> String {
-    let shade = shades(mark.task.kind)[mark.nth_stage.min(1)];
+/// The nearest of the fixed colours among the 256 of a terminal: a cube of six levels, and 24 greys.
+fn nearest(colour: Colour) -> (u8, Colour) {
+    const LEVELS: [u8; 6] = [0, 95, 135, 175, 215, 255];
+    let at = |index: u8| {
+        let place = usize::from(index);
+        match place.checked_sub(16) {
+            Some(cube) if cube < 216 => Colour { parts: [LEVELS[cube / 36], LEVELS[cube / 6 % 6], LEVELS[cube % 6]] },
+            _ => Colour { parts: [(8 + 10 * place.saturating_sub(232)) as u8; 3] },
+        }
+    };
+    let distance = |index: &u8| colour.distance(at(*index));
+    let index = (16..=255).min_by(|one, other| distance(one).total_cmp(&distance(other))).unwrap_or(16);
+    (index, at(index))
+}
+
+fn coloured(mark: &Mark, number: &str, columns: usize, n_stages: usize) -> String {
+    let kind = mark.task.kind;
     // A thin line at the right tells neighbours apart.
     let (body, edge) = if columns > 1 { (columns - 1, "▕") } else { (1, "") };
-    let text = if number.len() <= body { number } else { String::new() };
-    format!("\x1b[48;5;{shade};38;5;16m{text:^body$}{edge}\x1b[0m")
+    let named = format!("{}{number}", kind.letters());
+    let texts = [named.as_str(), number, ""];
+    let text = texts.into_iter().find(|text| text.len() <= body).unwrap_or_default();
+    on_background(kind, mark.nth_stage, n_stages, &format!("{text:^body$}{edge}"))
 }
 
 fn plain(mark: &Mark, number: &str, columns: usize, scale: &Scale) -> String {
@@ -180,14 +190,25 @@ fn axis(scale: &Scale) -> String {
     text.trim_end().to_owned()
 }
 
+/// The letters of a kind on its colour.
+fn swatch(kind: TaskKind) -> String {
+    on_background(kind, 0, 1, &format!(" {} ", kind.letters()))
+}
+
+/// A text on the background of a kind.
+fn on_background(kind: TaskKind, nth_stage: usize, n_stages: usize, text: &str) -> String {
+    let (index, colour) = background(kind, nth_stage, n_stages);
+    let ink = if colour.ink() == Colour::LIGHT_INK { 231 } else { 16 };
+    format!("\x1b[48;5;{index};38;5;{ink}m{text}\x1b[0m")
+}
+
 fn legend(tracks: &[Track], scale: &Scale, colours: bool) -> String {
     let kinds = TaskKind::ALL
         .into_iter()
         .filter(|kind| tracks.iter().any(|track| track.marks.iter().any(|mark| mark.task.kind == *kind)));
     let mut parts: Vec<String> = kinds
         .map(|kind| {
-            let sign =
-                if colours { format!("\x1b[48;5;{}m  \x1b[0m", shades(kind)[0]) } else { letter(kind).to_string() };
+            let sign = if colours { swatch(kind) } else { letter(kind).to_string() };
             format!("{sign} {}", words(kind))
         })
         .collect();
@@ -202,4 +223,19 @@ fn legend(tracks: &[Track], scale: &Scale, colours: bool) -> String {
         parts.push(format!("scaled: one column is {}", number(per_column)));
     }
     parts.join("  ") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{TaskKind, background};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn kinds_and_stages_have_colours_of_their_own_in_a_terminal() {
+        let shades = TaskKind::ALL.into_iter().flat_map(|kind| [0, 1].map(|nth| background(kind, nth, 2)));
+        let shades: Vec<_> = shades.collect();
+        let indices: BTreeSet<u8> = shades.iter().map(|(index, _)| *index).collect();
+        assert_eq!(indices.len(), shades.len(), "{shades:?}");
+        assert!(shades.iter().all(|(_, colour)| colour.contrast(colour.ink()) >= 4.5), "{shades:?}");
+    }
 }

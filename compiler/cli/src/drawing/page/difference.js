@@ -156,9 +156,8 @@ function lossTable(timeline) {
 function costTable({ diff, model }) {
   const { plain, signed } = millis(diff);
   const wrong = diff.parts.filter((part) => part.what === "cost" && part.measured_ms !== undefined).sort((one, other) => Math.abs(other.ms) - Math.abs(one.ms));
-  const colour = (letters) => model.picture.kinds.find((kind) => kind.letters === letters)?.colour;
   const ratio = (part) => (part.planned_ms > 0 ? `× ${(part.measured_ms / part.planned_ms).toFixed(2)}` : "");
-  const rows = wrong.map((part) => [h("span", {}, h("i", { class: "kind", style: `background: ${colour(part.kind)}` }), `${part.kind} of s${part.stage}`), plain(part.planned_ms), plain(part.measured_ms), ratio(part), signed(part.ms)]);
+  const rows = wrong.map((part) => [h("span", {}, h("b", {}, part.kind), ` of s${part.stage}`), plain(part.planned_ms), plain(part.measured_ms), ratio(part), signed(part.ms)]);
   return h("section", { class: "costs" }, h("h2", {}, "Costs", h("small", {}, wrong.length > 0 ? "of one task, in ms; those first that the makespan feels most" : diff.parts.some((part) => part.what === "cost") ? "told by kind above: there are too many stages" : "those of the plan were right")),
     rows.length > 0 ? table(["", "plan", "run", "", "adds to the makespan"], rows) : null,
     h("p", {}, "Refitted, for ", h("code", {}, "check"), ", ", h("code", {}, "search"), " and ", h("code", {}, "plot"), ":"), quoted(`--cost ${diff.cost}`));

@@ -178,17 +178,29 @@ function settle(sums, data, offset, wide) {
   }
 }
 
-/// Red, green and blue of `#3b6fb6`.
+/// Red, green and blue of `#1d4499`.
 function rgb(colour) { return [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16)); }
 
-/// A kind's colour for each stage of a device, lighter for later ones, with an ink that can be read on it.
-function shades(colour, nStages) {
+/// A kind's colours for each stage of a device, on a light or dark ground, with an ink that can be read on them. Of a task with two halves the colour is their mean, where they cannot be told apart.
+function shades(kinds, kind, ground, nStages) {
+  const [first, last] = kind[ground].map(rgb);
   return Array.from({ length: nStages }, (_, nth) => {
-    const white = nStages > 1 ? (0.55 * nth) / (nStages - 1) : 0;
-    const mixed = rgb(colour).map((part) => Math.trunc(part + (255 - part) * white));
-    const light = (0.299 * mixed[0] + 0.587 * mixed[1] + 0.114 * mixed[2]) / 255;
-    return { parts: mixed, fill: `rgb(${mixed.join(",")})`, ink: light > 0.56 ? "#1f2933" : "#ffffff" };
+    const parts = mixed(first, last, nth / Math.max(1, nStages - 1));
+    const halves = kind.halves?.map((half) => shades(kinds, kinds[half], ground, nStages)[nth].fill) ?? null;
+    return { parts, fill: css(parts), ink: inkOn(parts), halves };
   });
+}
+
+/// What is on the way from one colour to another: the first at 0, the second at 1.
+function mixed(one, other, share) { return one.map((part, place) => Math.trunc(part + (other[place] - part) * share)); }
+
+function css(parts) { return `rgb(${parts.join(",")})`; }
+
+/// Black or white, whichever has more contrast (WCAG 2.2).
+function inkOn(parts) {
+  const [red, green, blue] = parts.map((part) => (part <= 10 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+  const light = 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  return 1.05 / (light + 0.05) > (light + 0.05) / 0.05 ? "#ffffff" : "#000000";
 }
 
 /// The first of 1, 2, 5, 10, 20, .. that is no less.

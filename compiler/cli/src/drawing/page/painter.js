@@ -20,12 +20,16 @@ class Painter {
   /// Takes over colours of the theme and of the picture's kinds.
   readColours() {
     const style = getComputedStyle(this.timeline.root);
-    const names = ["paper", "sheet", "ink", "faint", "line", "idle", "idle-line", "accent", "over", "memory", "memory-line",
+    const names = ["ground", "paper", "sheet", "ink", "faint", "line", "edge", "idle", "idle-line", "accent", "over", "memory", "memory-line",
       "activation", "gradient", "sum", "focus", "h2d", "d2h", "together", "closing", "late"];
     this.colours = Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
     const model = this.timeline.model;
     this.late = rgb(this.colours.late);
-    this.fills = model.picture.kinds.map((kind) => shades(kind.colour, model.nStages));
+    const { kinds } = model.picture;
+    this.fills = kinds.map((kind) => shades(kinds, kind, this.colours.ground, model.nStages));
+    // Above the last version, what lies behind shows.
+    const sheet = rgb(this.colours.sheet);
+    for (const shade of this.fills.flat()) shade.inkAbove = inkOn(mixed(sheet, shade.parts, ABOVE));
     this.idlePattern = this.hatch(this.colours.idle, this.colours["idle-line"]);
   }
 
@@ -126,25 +130,28 @@ class Painter {
     for (const range of fine) this.fine(range);
   }
 
-  /// Blocks with numbers.
+  /// Blocks with letters and numbers.
   fine({ row, low, high, model, isAbove }) {
-    const { context, timeline } = this;
+    const { context, timeline, colours } = this;
     if (model.hasLate) this.lateStarts(row, low, high, model);
     context.textAlign = "center";
     context.textBaseline = "middle";
     const fontSize = Math.min(12, Math.max(8, row.taskHeight * 0.5));
     context.font = `500 ${fontSize}px system-ui, sans-serif`;
+    context.strokeStyle = colours.edge;
+    context.lineWidth = 0.75;
     for (let task = low; task < high; task++) {
       const from = this.x(model.start[task]);
       const wide = this.x(model.end[task]) - from;
       const [y, height] = this.share(row, task);
-      const { fill, ink } = this.fills[model.kind[task]][model.nth[task]];
-      context.fillStyle = fill;
+      const shade = this.fills[model.kind[task]][model.nth[task]];
       const gap = Math.min(1, wide * 0.15);
+      context.fillStyle = shade.halves && wide > 4 ? this.divided(shade.halves, from, y, wide, height) : shade.fill;
       if (wide > 9) {
         context.beginPath();
         context.roundRect(from + gap / 2, y, wide - gap, height, Math.min(3, height / 4));
         context.fill();
+        context.stroke();
       } else {
         context.fillRect(from, y, wide - gap, height);
       }
@@ -154,14 +161,28 @@ class Painter {
         context.fillRect(from + (wide - bridge) / 2, y + height, bridge, row.height - row.taskHeight);
       }
       if (wide > 12 && height >= 9) {
-        const text = model.number(task);
         const [left, right] = [Math.max(from, GUTTER), Math.min(from + wide, timeline.width)];
-        if (this.inkWidth(text, fontSize) + 4 <= right - left) {
-          context.fillStyle = isAbove ? this.colours.ink : ink;
+        const texts = [model.kindOf(task).letters + model.number(task), model.number(task)];
+        const text = texts.find((text) => this.inkWidth(text, fontSize) + 4 <= right - left);
+        if (text) {
+          context.globalAlpha = 1;
+          context.fillStyle = isAbove ? shade.inkAbove : shade.ink;
           context.fillText(text, (left + right) / 2, y + height / 2 + 0.5);
+          if (isAbove) context.globalAlpha = ABOVE;
         }
       }
     }
+  }
+
+  /// Two colours, divided from the lower left to the upper right corner.
+  divided([above, below], x, y, wide, height) {
+    const [middleX, middleY] = [x + wide / 2, y + height / 2];
+    // Along the normal of the diagonal.
+    const length = (wide * height) / (wide * wide + height * height);
+    const fill = this.context.createLinearGradient(middleX - height * length, middleY - wide * length, middleX + height * length, middleY + wide * length);
+    fill.addColorStop(0.5, above);
+    fill.addColorStop(0.5, below);
+    return fill;
   }
 
   /// From when a task could have started to when it did.

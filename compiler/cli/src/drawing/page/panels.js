@@ -90,7 +90,6 @@ class Panels {
     this.versions.replaceChildren(...(names.length > 1 ? [choice("", names.join(" + ")), ...names.map((name) => choice(name, name))] : []));
     this.canvas.setAttribute("aria-label",
       `Timeline of ${picture.title}${diff ? `, ${names.join(" and ")} above each other` : ""}: ${model.nDevices} lanes, one per device, ${model.n} tasks, ${model.time(picture.makespan)} long. Arrow keys go from task to task, question mark lists the keys.`);
-    this.fillLegend();
     fillTables(this.tables, timeline);
     this.sayToggles();
     this.sayTask(-1);
@@ -100,9 +99,9 @@ class Panels {
     const { model } = this.timeline;
     const used = new Set(model.kind);
     const swatch = (style, text, name) => h("span", { class: "key" }, h("i", { class: name ?? "", style }), text);
-    const kinds = model.picture.kinds.map((kind, index) => used.has(index) && swatch(
-      `background: linear-gradient(90deg, ${shades(kind.colour, model.nStages).map(({ fill }, nth, all) =>
-        `${fill} ${(100 * nth) / all.length}% ${(100 * (nth + 1)) / all.length}%`).join(", ")})`,
+    const ground = ({ fill, halves }) => halves ? `linear-gradient(to bottom right, ${halves[0]} 50%, ${halves[1]} 50%)` : fill;
+    const kinds = model.picture.kinds.map((kind, index) => used.has(index) && h("span", { class: "key" },
+      h("i", { class: "stages" }, this.timeline.painter.fills[index].map((shade) => h("span", { style: `background: ${ground(shade)}` }))),
       `${kind.letters} ${kind.words}`));
     const classes = [...new Set(model.class)].map((index) => swatch(`background: var(--${model.picture.classes[index]})`, `${model.picture.classes[index]} sent`, "wire"));
     const { models } = this.timeline;

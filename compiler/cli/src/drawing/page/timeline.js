@@ -119,6 +119,7 @@ class Timeline {
   repaint() {
     if (!this.model) return;
     this.painter.readColours();
+    this.panels.fillLegend();
     this.panels.overview.forget();
     this.invalidate();
   }
