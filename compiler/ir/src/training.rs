@@ -112,6 +112,15 @@ optimizers! {
         /// Decoupled weight decay, times the learning rate.
         weight_decay: 2, 0.01, NotNegative;
     }
+    /// Lion (arXiv 2302.06675, Algorithm 2): steps by the sign of a momentum. State: the momentum.
+    Lion "lion" {
+        /// Share of the momentum in the direction of a step.
+        beta1: 0, 0.9, Decay;
+        /// Decay of the momentum.
+        beta2: 1, 0.99, Decay;
+        /// Decoupled weight decay, times the learning rate.
+        weight_decay: 2, 0.0, NotNegative;
+    }
 }
 
 impl Optimizer {
@@ -120,6 +129,7 @@ impl Optimizer {
         match self {
             Self::Sgd { momentum, .. } => u64::from(*momentum != 0.0),
             Self::AdamW { .. } => 2,
+            Self::Lion { .. } => 1,
         }
     }
 
@@ -129,6 +139,7 @@ impl Optimizer {
             Self::Sgd { momentum: 0.0, .. } => "sgd",
             Self::Sgd { .. } => "sgd with momentum",
             Self::AdamW { .. } => "adamw",
+            Self::Lion { .. } => "lion",
         }
     }
 

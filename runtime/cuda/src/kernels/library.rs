@@ -61,6 +61,7 @@ files! {
     attention_grad_queries_MODE_STORED_RESULT_WIDTH_SPAN ["attention_MODE"]
     attention_grad_keys_MODE_STORED_RESULT_WIDTH_SPAN ["attention_MODE"]
     adamw_REAL ["step"]
+    lion_REAL ["step"]
     plain_sgd_REAL ["step"]
     momentum_sgd_REAL ["step"]
 }

@@ -44,6 +44,9 @@ impl StepNumbers {
                     root: 1.0 / (1.0 - beta2.powf(t)).sqrt(),
                 }
             }
+            Optimizer::Lion { weight_decay, .. } => {
+                Self { rate, keep: 1.0 - rate * weight_decay, corrected_rate: -rate, root: 1.0 }
+            }
         }
     }
 
@@ -87,6 +90,10 @@ impl Sources {
             Optimizer::AdamW { beta1, beta2, epsilon, .. } => {
                 arguments.extend([place(state, 0), place(state, bytes)]);
                 ("adamw_REAL", vec![beta1, 1.0 - beta1, beta2, 1.0 - beta2, epsilon])
+            }
+            Optimizer::Lion { beta1, beta2, .. } => {
+                arguments.push(place(state, 0));
+                ("lion_REAL", vec![beta1, 1.0 - beta1, beta2, 1.0 - beta2])
             }
         };
         arguments.extend([Argument::Step, Argument::U64(count)]);

@@ -27,6 +27,15 @@ pub(crate) fn update<T: Number>(arch: Arch, training: &Training, step: u64, p: &
             let (m, v) = state.split_at_mut(p.len());
             adamw(arch, numbers, p, g, m, v);
         }
+        Optimizer::Lion { beta1, beta2, weight_decay } => {
+            let numbers = Lion {
+                keep: T::of(1.0 - rate * weight_decay),
+                rate: T::of(rate),
+                beta1: (T::of(beta1), T::of(1.0 - beta1)),
+                beta2: (T::of(beta2), T::of(1.0 - beta2)),
+            };
+            lion(arch, numbers, p, g, state);
+        }
     }
 }
 
@@ -60,6 +69,15 @@ pub(super) struct AdamW<T> {
     epsilon: T,
 }
 
+/// Numbers of a step. Pairs are a decay and 1 minus it.
+#[derive(Clone, Copy)]
+pub(super) struct Lion<T> {
+    keep: T,
+    rate: T,
+    beta1: (T, T),
+    beta2: (T, T),
+}
+
 kernel! {
     /// p -= rate * (g + weight_decay * p).
     fn plain_sgd<'a, T>(_s; numbers: Sgd<T>, p: &'a mut [T], g: &'a [T]) {
@@ -87,6 +105,20 @@ kernel! {
             *m = b1 * *m + c1 * *g;
             *v = b2 * *v + c2 * (*g * *g);
             *p = numbers.keep * *p + numbers.rate * *m / (numbers.root * v.sqrt() + numbers.epsilon);
+        }
+    }
+}
+
+kernel! {
+    /// p = keep p - rate sign(b1 m + (1 - b1) g); m = b2 m + (1 - b2) g.
+    fn lion<'a, T>(_s; numbers: Lion<T>, p: &'a mut [T], g: &'a [T], m: &'a mut [T]) {
+        let ((b1, c1), (b2, c2)) = (numbers.beta1, numbers.beta2);
+        for ((p, g), m) in p.iter_mut().zip(g).zip(m) {
+            let direction = b1 * *m + c1 * *g;
+            let towards = if direction > T::ZERO { numbers.rate } else { T::ZERO };
+            let away = if direction < T::ZERO { numbers.rate } else { T::ZERO };
+            *p = numbers.keep * *p + (away - towards);
+            *m = b2 * *m + c2 * *g;
         }
     }
 }
@@ -180,6 +212,15 @@ mod tests {
             *v = 0.95 * *v + 0.05 * g * g;
             let (m, v) = (*m / (1.0 - 0.9_f64.powi(count)), *v / (1.0 - 0.95_f64.powi(count)));
             *p -= rate * m / (v.sqrt() + 1e-8);
+        });
+    }
+
+    #[test]
+    fn lion() {
+        check(Optimizer::Lion { beta1: 0.9, beta2: 0.99, weight_decay: 0.1 }, 1, |rate, _, p, g, [m, _]| {
+            let direction = 0.9 * *m + 0.1 * g;
+            *p -= rate * (direction.signum() + 0.1 * *p);
+            *m = 0.99 * *m + 0.01 * g;
         });
     }
 

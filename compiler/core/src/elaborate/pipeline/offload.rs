@@ -30,7 +30,7 @@ pub(super) fn check(
     if offload.optimizer && pipeline.model.is_some() && state.unwrap_or(0) == 0 {
         let why = if state.is_some() { "its optimizer keeps no state" } else { "it does not say how to `train`" };
         let message = format!("pipeline `{}` has no state of an optimizer: {why}", pipeline.name);
-        refuse("of nothing", message, "use `adamw`, or `sgd` with momentum, or leave `optimizer` out");
+        refuse("of nothing", message, "use `adamw` or `lion`, or `sgd` with momentum, or leave `optimizer` out");
     }
     if let Some(window) = schedule.and_then(|schedule| schedule.window.as_ref()).filter(|_| offload.state()) {
         let word = window.weights.word();
