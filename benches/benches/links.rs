@@ -50,7 +50,7 @@ fn program() {
     let away = Arc::new(|stood: Duration| eprintln!("this process stood still for {stood:?}"));
     let end = Arc::new(|| std::process::exit(1));
     let settings = Settings { stall: Duration::from_secs(60), lost, cut, away, end };
-    let job = pipe_distributed::mpi::join(settings).expect("mpirun started two processes");
+    let job = pipe_mpi::join(settings).expect("mpirun started two processes");
     for bytes in SIZES {
         let time = rank_link(&job, [Rank(0), Rank(1)], Bytes(bytes as u64), rounds(bytes)).expect("both ranks live");
         if job.is_first() {

@@ -39,6 +39,5 @@ pub use profile::{Amount, Entry, Profile};
 pub use rank::{Division, Rank};
 pub use remote::RankView;
 pub use report::{DeviceStep, Joined, Nanos, Span, StepReport, Used, UsedGpu};
-#[cfg(feature = "mpi")]
-pub use transports::mpi;
 pub use transports::{job_of_threads, store};
+pub use wire::{Cut, Signs, Tag, Wire};

@@ -130,8 +130,7 @@ impl Region {
     }
 
     /// Its contents, lent to a library that sends them.
-    #[cfg(feature = "mpi")]
-    pub(crate) fn lent(self) -> &'static [u8] {
+    pub fn lent(self) -> &'static [u8] {
         // SAFETY: inside its memory, which outlives the message: a run waits for its own, and one
         // that failed forgets its memory. Nobody writes it until the message has ended (head of
         // this file).
@@ -139,8 +138,7 @@ impl Region {
     }
 
     /// Its contents, lent to a library that receives them.
-    #[cfg(feature = "mpi")]
-    pub(crate) fn lent_mut(self) -> &'static mut [u8] {
+    pub fn lent_mut(self) -> &'static mut [u8] {
         // SAFETY: as above; nobody else touches it until the message has ended.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
     }

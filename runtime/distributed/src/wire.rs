@@ -7,11 +7,11 @@ use std::time::Duration;
 
 /// Tells apart messages between the same two ranks. Those with the same tag arrive in the order in
 /// which they were sent.
-pub(crate) type Tag = i32;
+pub type Tag = i32;
 
 /// Why a wire carries nothing any more.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Cut {
+pub enum Cut {
     /// It has failed, as is said.
     Failed(String),
     /// A rank that all the others need for it has ended, or is silent.
@@ -21,7 +21,7 @@ pub(crate) enum Cut {
 /// One rank's end of the connections to all others. Only the progress thread uses it.
 ///
 /// Until a request has ended, a region that is sent must not change, and one that is received into not be touched.
-pub(crate) trait Wire {
+pub trait Wire {
     /// A message under way.
     type Request;
 
@@ -60,7 +60,7 @@ pub(crate) trait Wire {
 
 /// Signs of life: each rank shows one, and sees those of others. Who is lost is announced there,
 /// because not all ranks look after all.
-pub(crate) trait Signs {
+pub trait Signs {
     /// Whose signs are seen; the first rank sees those of all.
     fn seen(&self) -> Vec<Rank>;
 

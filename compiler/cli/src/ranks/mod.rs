@@ -104,7 +104,7 @@ fn connect(launched: &Launched, way: &Way, settings: Settings) -> Result<Job, Un
 
 #[cfg(feature = "mpi")]
 fn connect_by_mpi(launched: &Launched, settings: Settings) -> Result<Job, Unconnected> {
-    let job = pipe_distributed::mpi::join(settings)?;
+    let job = pipe_mpi::join(settings)?;
     let is_whole = job.n_ranks() == launched.n_ranks as usize;
     if is_whole { Ok(job) } else { Err(Unconnected::Failed(launched.miscounted(job.n_ranks()))) }
 }

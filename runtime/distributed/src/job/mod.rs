@@ -69,8 +69,12 @@ pub struct Job {
 }
 
 impl Job {
-    /// Starts the progress thread. It opens the connection itself: some libraries are for one thread only.
-    pub(crate) fn start<W: Wire>(
+    /// Starts the progress thread. It opens the connection itself: some libraries are for one thread only. `connect`
+    /// gives the wire, the rank of this process, and how many ranks there are.
+    ///
+    /// # Errors
+    /// If `connect` fails, or takes longer than `settings.stall`.
+    pub fn start<W: Wire>(
         settings: Settings,
         connect: impl FnOnce() -> Result<(W, Rank, u32), String> + Send + 'static,
     ) -> Result<Self, Unconnected> {

@@ -1,7 +1,5 @@
 //! Transports: how the processes of a job find each other, and what then carries their bytes.
 
-#[cfg(feature = "mpi")]
-pub mod mpi;
 pub mod store;
 mod threads;
 

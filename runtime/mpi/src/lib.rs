@@ -1,14 +1,16 @@
 //! MPI: ranks that are processes, wherever a launcher such as `mpirun` or `srun` started them.
+//!
+//! A crate of its own, so that a build with MPI compiles little more than one without. It is empty unless the feature
+//! `mpi` is on.
+#![cfg(feature = "mpi")]
 
-use crate::job::{Job, Settings, Unconnected};
-use crate::memory::Region;
-use crate::rank::Rank;
-use crate::wire::{Tag, Wire};
 use mpi::environment::Universe;
 use mpi::request::StaticScope;
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator, Destination, Source};
 use mpi::{Rank as Number, Threading};
+use pipe_distributed::memory::Region;
+use pipe_distributed::{Job, Rank, Settings, Tag, Unconnected, Wire};
 
 /// This process among all that were started with it.
 struct World {
