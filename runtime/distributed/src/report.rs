@@ -149,11 +149,16 @@ impl StepReport {
         sums.into_values().map(|(sum, count)| sum / f64::from(count)).collect()
     }
 
-    /// From the first start to the last end of any executable.
-    pub fn makespan(&self) -> Nanos {
+    /// The first start and the last end of any executable.
+    pub fn extent(&self) -> (Nanos, Nanos) {
         let ran = self.devices.iter().filter(|device| device.busy > Nanos::default());
         let start = ran.clone().map(|device| device.first_start).min().unwrap_or_default();
-        let end = ran.map(|device| device.last_end).max().unwrap_or_default();
+        (start, ran.map(|device| device.last_end).max().unwrap_or_default())
+    }
+
+    /// The time between them.
+    pub fn makespan(&self) -> Nanos {
+        let (start, end) = self.extent();
         Nanos(end.0.saturating_sub(start.0))
     }
 }

@@ -227,11 +227,29 @@ impl TargetArguments {
         (self.format, self.json, self.quiet) = (other.format, other.json, other.quiet);
     }
 
+    /// Parameters that have an option of their own, with its value where it is used.
+    fn short_settings(&self) -> impl Iterator<Item = (&'static str, i64)> {
+        let short = [("devices", self.devices), ("microbatches", self.microbatches)];
+        short.into_iter().filter_map(|(name, value)| Some((name, value?)))
+    }
+
     /// Values for parameters. A later one counts.
     fn settings(&self) -> Vec<(String, i64)> {
-        let short = [("devices", self.devices), ("microbatches", self.microbatches)];
-        let short = short.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        let short = self.short_settings().map(|(name, value)| (name.to_owned(), value));
         self.settings.iter().cloned().chain(short).collect()
+    }
+
+    /// Fails if `--set` says of a parameter what its own option does not say.
+    fn check_settings(&self) -> Result<(), Failure> {
+        for (name, short) in self.short_settings() {
+            let mut set = self.settings.iter().filter(|(other, _)| other == name);
+            if let Some((_, set)) = set.next_back().filter(|(_, set)| *set != short) {
+                let message =
+                    format!("`--{name} {short}` and `--set {name}={set}` contradict each other: leave one out");
+                return Err(Failure::Usage(message));
+            }
+        }
+        Ok(())
     }
 
     /// Compiles the target, which must have a program. Fails if the target cannot be read, or names no schedule of the
@@ -278,8 +296,9 @@ impl TargetArguments {
     }
 
     /// The target's text, and the folder that its imports are relative to. Fails if it cannot be read, or names no
-    /// schedule of the standard library.
+    /// schedule of the standard library, or if options contradict each other.
     pub(crate) fn read(&self) -> Result<(Source, PathBuf), Failure> {
+        self.check_settings()?;
         let here = PathBuf::from(".");
         if let Some(name) = self.target.strip_prefix("std:") {
             let text = standard(name)?.to_owned();

@@ -1,10 +1,12 @@
 //! Training: what `run` and `profile` share. It chooses what executes, opens data, and drives a run step by step.
 
 pub(crate) mod backend;
+mod bubble;
 pub(crate) mod files;
 mod progress;
 pub(crate) mod resumption;
 
+pub(crate) use bubble::{Bubble, BubbleParts};
 use pipe_compiler::analyze::Analysis;
 use pipe_distributed::Job;
 use pipe_ir::program::{Body, Program};
@@ -13,7 +15,7 @@ use pipe_ir::verify::Verified;
 use pipe_model::symbolic::{FLOWING, SAVED};
 use pipe_runtime::checkpoint::{self, CheckpointError, Home};
 use pipe_runtime::data::Data;
-use pipe_runtime::{Backend, DeviceStep, Options, Pace, Run, RunError, StepReport, Used};
+use pipe_runtime::{Backend, Options, Pace, Run, RunError, StepReport, Used};
 use progress::Progress;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -49,6 +51,8 @@ pub(crate) struct Finished {
     pub(crate) losses: Vec<f64>,
     /// Bubbles of each step done, by makespan; of each window, where steps run on.
     pub(crate) bubbles: Vec<Bubble>,
+    /// Where they lie.
+    pub(crate) parts: Vec<BubbleParts>,
     /// Busy share of each device over the steps done.
     pub(crate) busy: Vec<f64>,
     /// By device: the part of a step in which its GPU ran no task of any device, in the median.
@@ -65,15 +69,6 @@ pub(crate) struct Finished {
     pub(crate) saved: Option<PathBuf>,
     /// The steps themselves, if they were to be kept.
     pub(crate) trace: Vec<StepReport>,
-}
-
-/// The part of a makespan in which devices idle.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Bubble {
-    /// The mean over all devices.
-    pub(crate) mean: f64,
-    /// Of the busiest device.
-    pub(crate) busiest: f64,
 }
 
 /// Measured memory of a device.
@@ -251,16 +246,11 @@ impl Tally {
     }
 
     fn count(&mut self, step: &StepReport, losses: &[f64]) {
-        let makespan = step.makespan().seconds();
-        let idle = |device: &DeviceStep| match makespan > 0.0 {
-            true => 1.0 - device.busy.seconds() / makespan,
-            false => 0.0,
-        };
-        let busiest = step.devices.iter().map(idle).reduce(f64::min).unwrap_or_default();
-        let mean = step.devices.iter().map(idle).sum::<f64>() / step.devices.len().max(1) as f64;
+        let (bubble, parts) = bubble::measure(step);
         self.run.losses.extend(losses);
-        self.run.bubbles.push(Bubble { mean, busiest });
-        self.extent += makespan;
+        self.run.bubbles.push(bubble);
+        self.run.parts.push(parts);
+        self.extent += step.makespan().seconds();
         for (at, device) in step.devices.iter().enumerate() {
             self.run.instructions += device.instructions;
             self.run.busy[at] += device.busy.seconds();

@@ -1,5 +1,6 @@
 //! `pipec run TARGET`: compiles, then executes on this machine, and compares what it measures with what was predicted.
 
+mod curve;
 mod ownership;
 mod resident;
 mod stop;

@@ -1,9 +1,10 @@
 //! Summaries: what a run found, against what was compiled, for people and as JSON (`pipec.run/1`).
 
+use super::curve::curve;
 use super::resident::Resident;
 use crate::output::figures::{count, grouped, percent};
 use crate::output::table::{Table, apart};
-use crate::training::{Bubble, Finished, Sizes, median};
+use crate::training::{Bubble, BubbleParts, Finished, Sizes, median};
 use pipe_ir::program::{Extent, Program};
 use pipe_ir::units::Bytes;
 use pipe_runtime::{Entry, Profile, Used, UsedGpu};
@@ -50,6 +51,9 @@ pub(crate) struct Summary {
     pub(crate) predicted_bubble: Option<f64>,
     /// Median over the steps of the bubble by makespan, of the busiest device.
     pub(crate) measured_bubble: Option<f64>,
+    /// Where the bubble of the steps lay, as a mean over devices and steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) measured_bubble_parts: Option<BubbleParts>,
     /// Loss of the first step, in nats per token.
     pub(crate) first_loss: Option<f64>,
     /// Loss of the last step.
@@ -207,6 +211,7 @@ impl Summary {
             measured_bubble_mean: measured(|bubble| bubble.mean),
             predicted_bubble: circumstances.predicted_bubble.map(|bubble| bubble.busiest),
             measured_bubble: measured(|bubble| bubble.busiest),
+            measured_bubble_parts: computes.then(|| BubbleParts::mean(&finished.parts)),
             first_loss: finished.losses.first().copied(),
             last_loss: finished.losses.last().copied(),
             losses: finished.losses.clone(),
@@ -252,6 +257,7 @@ impl Summary {
         let mut facts = Vec::new();
         if let (Some(first), Some(last)) = (self.first_loss, self.last_loss) {
             facts.push(("loss", format!("{first:.4} in the first step, {last:.4} in the last")));
+            facts.extend(curve(&self.losses).map(|curve| ("", curve)));
         }
         if let Some(step) = self.losses.iter().position(|loss| !loss.is_finite()) {
             let step = self.resumed_from + step as u64 + 1;
@@ -262,6 +268,11 @@ impl Summary {
         if let (Some(mean), Some(busiest)) = (mean, self.predicted_bubble.zip(self.measured_bubble)) {
             facts.push(("bubble", format!("mean over devices: {} (by makespan, median of the steps)", both(mean))));
             facts.push(("", format!("busiest device: {}", both(busiest))));
+        }
+        if let Some(BubbleParts { warm_up, waits, cool_down }) = self.measured_bubble_parts {
+            let [warm_up, waits, cool_down] = [warm_up, waits, cool_down].map(percent);
+            let parts = format!("measured: {warm_up} warm-up, {waits} waits between tasks, {cool_down} cool-down");
+            facts.push(("", parts));
         }
         for GpuSummary { name, devices, idle } in &self.gpus {
             facts.push(("gpu", format!("{name}: {}, idle {} of a step", count(*devices, "device"), percent(*idle))));
