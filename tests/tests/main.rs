@@ -23,6 +23,7 @@ mod irregular;
 mod lowering;
 mod mapping;
 mod megatron;
+mod mistakes;
 mod mixed;
 mod models;
 mod mutation;

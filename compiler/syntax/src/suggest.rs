@@ -3,11 +3,17 @@
 /// The most names that a message lists: all schedules of the standard library are among them.
 const SHOWN: usize = 24;
 
+/// As many names as one reads at a glance.
+const FEW: usize = 8;
+
 /// The candidate that takes the fewest slips of the keyboard to become `name`, if they are few for its length.
 pub fn closest<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let allowed = (name.chars().count() / 3).clamp(1, 3);
     let slips = candidates.into_iter().map(|candidate| (distance(name, candidate), candidate));
-    slips.filter(|(slips, candidate)| *slips <= allowed && *slips < candidate.len()).min().map(|(_, name)| name)
+    let near = slips.filter(|(slips, candidate)| *slips <= allowed && *slips < candidate.len());
+    // Of equals, the one of the same length: letters are swapped more often than left out.
+    near.min_by_key(|(slips, candidate)| (*slips, candidate.len().abs_diff(name.len()), *candidate))
+        .map(|(_, name)| name)
 }
 
 /// "did you mean `x`?" or a list of what there is.
@@ -15,6 +21,11 @@ pub fn help<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>) -> Op
     let all: Vec<&str> = candidates.into_iter().collect();
     if let Some(name) = closest(name, all.iter().copied()) {
         return Some(format!("did you mean `{name}`?"));
+    }
+    let mut all = all;
+    if all.len() > FEW {
+        // The one that was meant is among the first.
+        all.sort_by_key(|candidate| distance(name, candidate));
     }
     let shown: Vec<String> = all.iter().take(SHOWN).map(|name| format!("`{name}`")).collect();
     let more = if all.len() > SHOWN { format!(" and {} more", all.len() - SHOWN) } else { String::new() };

@@ -240,9 +240,17 @@ impl<'a> Scope<'a> {
             ExprKind::Decimal(value) if self.decimals != Decimals::Refused => {
                 make(Node::Decimal(*value), Type::Number, &[])
             }
-            ExprKind::Decimal(_) | ExprKind::List(_) | ExprKind::Range(..) => {
-                let found = if matches!(expr.kind, ExprKind::Decimal(_)) { "a decimal" } else { "a list" };
-                return Err(Box::new(wrong_type(expr.span, "a whole number", found)));
+            ExprKind::Decimal(_) => {
+                let error = wrong_type(expr.span, "a whole number", "a decimal");
+                return Err(Box::new(
+                    error.help("numbers are whole here: write a quotient, as in `D / 2` for half of `D`"),
+                ));
+            }
+            ExprKind::List(_) | ExprKind::Range(..) => {
+                let error = wrong_type(expr.span, "a whole number", "a list");
+                let help = "lists stand behind `on`, for a stage on several devices at once; one of several numbers is \
+                    `if s == 0 then 0 else 3`";
+                return Err(Box::new(error.help(help)));
             }
         };
         Ok(if self.exact { resolved } else { folded(resolved) })

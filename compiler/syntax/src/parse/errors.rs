@@ -1,36 +1,34 @@
 //! What the grammar expected, in words.
 
 use super::grammar::Rule;
-use super::scan;
-use crate::diagnostic::{Code, Diagnostic};
-use crate::source::{FileId, Span};
 use pest::error::{Error, ErrorVariant, InputLocation};
 
-/// The position of an error in the whole text, and what to say about it. `part` begins at byte `base`.
-pub(super) fn describe(file: FileId, part: &str, base: usize, error: &Error<Rule>) -> (usize, Diagnostic) {
-    let position = match error.location {
-        InputLocation::Pos(position) | InputLocation::Span((position, _)) => position,
+/// More words than a message should list.
+const MANY: usize = 6;
+
+/// What was expected, and what stands there instead: a message, and what to do about it where there is much to list.
+/// `within` says where the place lies.
+pub(super) fn message(error: &Error<Rule>, found: &str, within: &str) -> (String, Option<String>) {
+    let (words, has_operators) = match &error.variant {
+        ErrorVariant::ParsingError { positives, .. } => phrases(positives),
+        ErrorVariant::CustomError { message } => (vec![message.clone()], false),
     };
-    let found = scan::token_at(part, position);
-    let span = |start: usize, length: usize| {
-        let byte = |position| u32::try_from(base + position).unwrap_or(u32::MAX);
-        Span { file, start: byte(start), end: byte(start + length) }
-    };
-    let expected = match &error.variant {
-        ErrorVariant::ParsingError { positives, .. } => alternatives(positives),
-        ErrorVariant::CustomError { message } => message.clone(),
-    };
-    let seen = found.map_or("the end of the text".to_owned(), |token| format!("`{}`", shortened(token)));
-    let message = format!("expected {expected}, found {seen}");
-    let mut diagnostic =
-        Diagnostic::error(Code::Syntax, span(position, found.map_or(0, str::len)), "not expected here", message);
-    if let Some(bracket) = scan::unmatched(part).filter(|bracket| *bracket != position) {
-        diagnostic = diagnostic.label(span(bracket, 1), "this bracket has no partner");
+    if words.len() <= MANY {
+        let operators = has_operators.then(|| "an operator".to_owned());
+        return (format!("expected {}, found {found}", joined(words.into_iter().chain(operators).collect())), None);
     }
-    if let Some(help) = found.and_then(|token| hint(token, error)) {
-        diagnostic = diagnostic.help(help);
-    }
-    (base + position, diagnostic)
+    // Lines may end here: what may follow are marks of this line, and words that begin the next one.
+    let (keywords, marks): (Vec<String>, Vec<String>) =
+        words.into_iter().partition(|word| word.contains(|mark: char| mark.is_ascii_alphabetic()));
+    let operators = has_operators.then(|| "an operator".to_owned());
+    let (line, lines) = match within {
+        "a file" => ("a declaration".to_owned(), "declarations".to_owned()),
+        _ => (format!("a line of {within}"), format!("lines of {within}")),
+    };
+    let keywords = keywords.into_iter().filter(|word| word.starts_with('`')).collect();
+    let expected = joined(marks.into_iter().chain(operators).chain([line]).collect());
+    let help = format!("{lines} begin with {}", joined(keywords));
+    (format!("expected {expected}, found {found}"), Some(help))
 }
 
 /// What was expected at the end of a text of so many bytes, one phrase for each; nothing where the error is before it.
@@ -43,69 +41,41 @@ pub(super) fn expected_at(error: &Error<Rule>, end: usize) -> Vec<String> {
     }
 }
 
-/// Help for what people write who come from other languages.
-fn hint(found: &str, error: &Error<Rule>) -> Option<&'static str> {
-    let expects = |rule| match &error.variant {
-        ErrorVariant::ParsingError { positives, .. } => positives.contains(&rule),
-        ErrorVariant::CustomError { .. } => false,
-    };
-    Some(match found {
-        "&" if !expects(Rule::task) => "write `and`",
-        "|" => "write `or`",
-        "!" => "write `not`",
-        "?" => "write `if condition then value else other`",
-        ";" => "statements need no mark between them",
-        "=" if expects(Rule::equal) => "write `==` to compare",
-        "{" if expects(Rule::kw_then) => "inside an expression, write `if condition then value else other`",
-        "I" | "U" if expects(Rule::kind) => "`B` is the backward for the input, `W` for the weights, `BW` both",
-        size if is_decimal_size(size) => "sizes are counted in `B`, `KiB`, `MiB`, `GiB` and `TiB`",
-        _ => return None,
-    })
-}
-
-/// `80GB`.
-fn is_decimal_size(token: &str) -> bool {
-    let unit = token.trim_start_matches(|mark: char| mark.is_ascii_digit() || mark == '.');
-    unit.len() < token.len() && ["kB", "KB", "MB", "GB", "TB"].contains(&unit)
-}
-
-fn shortened(token: &str) -> String {
+/// A word of a text as a message shows it.
+pub(super) fn quoted(token: &str) -> String {
     let shown: String = token.chars().take(24).collect();
     let end = if shown.len() < token.len() { "…" } else { "" };
     // Control characters would act on the terminal, or not be seen at all.
-    shown
-        .chars()
-        .map(|mark| if mark.is_control() { mark.escape_unicode().to_string() } else { mark.into() })
-        .collect::<String>()
-        + end
+    let escape = |mark: char| if mark.is_control() { mark.escape_unicode().to_string() } else { mark.into() };
+    format!("`{}{end}`", shown.chars().map(escape).collect::<String>())
 }
 
-/// `a, b or c`, without doubles.
-fn alternatives(rules: &[Rule]) -> String {
+/// What rules are called, without doubles, and whether operators are among them.
+fn phrases(rules: &[Rule]) -> (Vec<String>, bool) {
+    // The only operator that a limit can have.
     if matches!(rules, [Rule::at_most]) {
-        return "`<=`".to_owned();
+        return (vec!["`<=`".to_owned()], false);
     }
-    let mut operators = false;
     let mut words: Vec<String> = Vec::new();
-    for rule in rules {
-        match phrase(*rule) {
-            Some(word) if !words.contains(&word) => words.push(word),
-            Some(_) => {}
-            None => operators = true,
+    for word in rules.iter().filter_map(|rule| phrase(*rule)) {
+        if !words.contains(&word) {
+            words.push(word);
         }
     }
-    if operators && words.len() < 4 {
-        words.push("an operator".to_owned());
-    }
+    (words, rules.iter().any(|rule| phrase(*rule).is_none()))
+}
+
+/// `a, b or c`.
+fn joined(words: Vec<String>) -> String {
     match words.split_last() {
-        None => "an operator".to_owned(),
+        None => "nothing more".to_owned(),
         Some((only, [])) => only.clone(),
         Some((last, rest)) => format!("{} or {last}", rest.join(", ")),
     }
 }
 
 /// What a user would call a rule; none for operators, of which there are many.
-fn phrase(rule: Rule) -> Option<String> {
+pub(super) fn phrase(rule: Rule) -> Option<String> {
     let words = match rule {
         Rule::EOI => "the end of the text",
         Rule::file => "`import`, `param`, `schedule`, `layer`, `model` or `pipeline`",
@@ -157,7 +127,7 @@ fn phrase(rule: Rule) -> Option<String> {
 }
 
 /// The word that an item begins with: rules are named after it.
-fn word_of(rule: Rule) -> String {
+pub(super) fn word_of(rule: Rule) -> String {
     let name = format!("{rule:?}");
     name.trim_start_matches("r#").trim_start_matches("kw_").trim_start_matches("set_").to_owned()
 }

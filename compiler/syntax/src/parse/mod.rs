@@ -1,10 +1,12 @@
 //! Text to syntax tree.
 //!
-//! A text without errors is parsed in one go. In a text with an error, every declaration after it is parsed on its own,
-//! so that the first error of each is reported.
+//! A text without errors is parsed in one go. In a text with errors, the declarations without any are parsed on their
+//! own, and `mistakes` says what is wrong with the others.
 
 mod build;
 mod errors;
+mod grammar;
+mod mistakes;
 mod scan;
 
 use crate::ast;
@@ -19,13 +21,6 @@ pub const MAX_BYTES: usize = 16 << 20;
 pub const MAX_NESTING: usize = 48;
 /// The deepest tree that an expression may make.
 pub const MAX_DEPTH: u32 = 200;
-
-mod grammar {
-    /// The parser that pest makes from the grammar.
-    #[derive(pest_derive::Parser)]
-    #[grammar = "../../../grammar/pipe.pest"]
-    pub(crate) struct Grammar;
-}
 
 pub(crate) use build::strength;
 pub(crate) use grammar::{Grammar, Rule};
@@ -51,8 +46,10 @@ pub fn parse_parts(file: FileId, text: &str) -> (ast::File, Diagnostics) {
     if let Err(error) = scan::nesting(file, text) {
         return (nothing, vec![error]);
     }
-    let (declarations, errors) = parse_part(file, text, 0).unwrap_or_else(|error| recover(file, text, error));
-    (ast::File { id: file, declarations }, errors)
+    match parse_part(file, text, 0) {
+        Ok((declarations, errors)) => (ast::File { id: file, declarations }, errors),
+        Err(error) => (ast::File { id: file, declarations: readable(file, text) }, mistakes::find(file, text, *error)),
+    }
 }
 
 /// Whether a text is a name: of a schedule, which may begin with a digit, or of anything else.
@@ -74,36 +71,29 @@ pub fn expected_behind(text: &str) -> Vec<String> {
 }
 
 /// Declarations of a part of a text that begins at byte `base`, with errors that the grammar does not see; or the
-/// first error that it sees, and its position in the whole text.
+/// first error that it sees.
 fn parse_part(
     file: FileId,
     part: &str,
     base: usize,
-) -> Result<(Vec<ast::Declaration>, Diagnostics), (usize, Diagnostic)> {
-    let pairs = Grammar::parse(Rule::file, part).map_err(|error| errors::describe(file, part, base, &error))?;
+) -> Result<(Vec<ast::Declaration>, Diagnostics), Box<pest::error::Error<Rule>>> {
+    let pairs = Grammar::parse(Rule::file, part)?;
     let mut builder = build::Builder::new(file, part, base);
     let declarations =
         pairs.flat_map(Pair::into_inner).filter_map(|pair| builder.declaration(pair)).collect::<Vec<_>>();
     Ok((declarations, builder.into_errors()))
 }
 
-/// The declarations that parse by themselves, the first error, and those of the declarations after it.
-fn recover(file: FileId, text: &str, (position, first): (usize, Diagnostic)) -> (Vec<ast::Declaration>, Diagnostics) {
-    let (mut declarations, mut errors) = (Vec::new(), vec![first]);
+/// The declarations that parse by themselves.
+fn readable(file: FileId, text: &str) -> Vec<ast::Declaration> {
     let starts: Vec<usize> = declaration_starts(text).collect();
+    let mut declarations = Vec::new();
     for (index, start) in starts.iter().enumerate() {
         let end = starts.get(index + 1).copied().unwrap_or(text.len());
         let base = scan::documented_start(text, *start);
-        match parse_part(file, &text[base..end], base) {
-            Ok((found, wrong)) => {
-                declarations.extend(found);
-                errors.extend(wrong.into_iter().filter(|_| *start > position));
-            }
-            Err((_, error)) if *start > position => errors.push(error),
-            Err(_) => {}
-        }
+        declarations.extend(parse_part(file, &text[base..end], base).into_iter().flat_map(|(found, _)| found));
     }
-    (declarations, errors)
+    declarations
 }
 
 #[cfg(test)]

@@ -38,30 +38,6 @@ pub(super) fn nesting(file: FileId, text: &str) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// The last bracket that is opened and never closed, or closed and never opened.
-pub(super) fn unmatched(text: &str) -> Option<usize> {
-    let mut open: Vec<(&str, usize)> = Vec::new();
-    for token in Tokens::new(text) {
-        let word = &text[token.start..token.end];
-        let opener = match word {
-            "(" | "[" | "{" => {
-                open.push((word, token.start));
-                continue;
-            }
-            ")" => "(",
-            "]" => "[",
-            "}" => "{",
-            _ => continue,
-        };
-        match open.pop() {
-            Some((bracket, _)) if bracket == opener => {}
-            Some((_, position)) => return Some(position),
-            None => return Some(token.start),
-        }
-    }
-    open.pop().map(|(_, position)| position)
-}
-
 /// Where declarations seem to begin: a line that starts with their word and opens a bracket where it needs one.
 pub fn declarations(text: &str) -> impl Iterator<Item = usize> {
     let mut position = 0;
@@ -90,25 +66,19 @@ pub(super) fn documented_start(text: &str, mut start: usize) -> usize {
     }
 }
 
-/// What stands at a byte: a word, a mark, or nothing at the end of the text.
-pub(super) fn token_at(text: &str, position: usize) -> Option<&str> {
-    let token = Tokens { text, position }.next()?;
-    (token.start == position).then(|| &text[token.start..token.end])
-}
-
 fn span(file: FileId, start: usize, end: usize) -> Span {
     let byte = |position| u32::try_from(position).unwrap_or(u32::MAX);
     Span { file, start: byte(start), end: byte(end) }
 }
 
 /// Words, texts in quotes and single marks; no spaces and comments.
-struct Tokens<'t> {
+pub(super) struct Tokens<'t> {
     text: &'t str,
     position: usize,
 }
 
 impl<'t> Tokens<'t> {
-    fn new(text: &'t str) -> Self {
+    pub(super) fn new(text: &'t str) -> Self {
         Self { text, position: 0 }
     }
 

@@ -58,17 +58,18 @@ fn shown(expr: &ast::Expr) -> String {
 #[test]
 fn errors_say_what_was_expected() {
     for (text, message) in [
-        ("schedule x {\n  block evry 3 { }\n}", "expected `every` or `of`, found `evry`"),
-        ("schedule x { stages }", "expected an expression, found `}`"),
-        ("import gpt", "expected `std.` with a name or a text in quotes, found `gpt`"),
-        ("schedule x { place s on s && 1 }", "&"),
-        ("pipeline p { require peak < 3 }", "expected `<=`, found `<`"),
-        ("model m() { head(1 }", "found `}`"),
-        ("schedule x { order d { F[d }", "found `}`"),
-        ("layer l { weight w: [2] = one }", "expected `zeros`, `ones` or `normal(deviation)`, found `one`"),
-        ("schedule x {", "found the end of the text"),
+        ("schedule x {\n  block ebery of 3 { }\n}", "unknown keyword `ebery`"),
+        ("schedule x { stages }", "`stages` has no value"),
+        ("param x = )", "expected an expression, found `)`"),
+        ("import 3", "expected `std.` with a name or a text in quotes, found `3`"),
+        ("schedule x { place s on s && 1 }", "there is no operator `&&`"),
+        ("pipeline p { require peak < 3 }", "a limit is written with `<=`, not with `<`"),
+        ("model m() { head(1 }", "this `(` is never closed"),
+        ("schedule x { order d { F[d }", "never closed"),
+        ("layer l { weight w: [2] = uniform }", "expected `zeros`, `ones` or `normal(deviation)`, found `uniform`"),
+        ("schedule x {", "this `{` is never closed"),
         ("wat", "found `wat`"),
-        ("param é = 1", "expected a name, found `é`"),
+        ("param é = 1", "names have no letter `é`"),
     ] {
         let found = messages(text);
         assert!(found[0].contains(message), "{text}: {found:?}");

@@ -145,7 +145,7 @@ impl<'a> Writer<'a> {
                 let durations = block::durations(&mut self, parts.slots.map_or(&[], |(lines, _)| lines));
                 block::write(&mut self, block, durations)
             }
-            Body::Order(order) => order::write(&mut self, order),
+            Body::Order(order) => order::write(&mut self, order, place.span),
         };
         let written = self.report.take(written);
         let WrittenOrders { orders, block, window } =

@@ -3,9 +3,10 @@
 use super::{Writer, WrittenOrders};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
+use pipe_schedule::placement::names;
 use pipe_schedule::schedule::ScheduledTask;
 use pipe_schedule::slices::Slices;
-use pipe_syntax::ast::{self, Expr, Statement};
+use pipe_syntax::ast::{self, Expr, ExprKind, Statement, UnaryOp};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::scope::{Fault, Resolved, Type};
 use pipe_syntax::limits::{MAX_TASKS, tasks};
@@ -43,15 +44,24 @@ const TURN: u64 = 16;
 /// What it costs to refuse a task. Nothing comes of the schedule any more, so there need not be many.
 const REFUSAL: u64 = 20_000;
 
-/// Writes the orders of all devices.
-pub(super) fn write<'a>(writer: &mut Writer<'a>, order: &'a ast::Order) -> Result<WrittenOrders, Fault> {
+/// Writes the orders of all devices; `place` is the line that says where stages live.
+pub(super) fn write<'a>(writer: &mut Writer<'a>, order: &'a ast::Order, place: Span) -> Result<WrittenOrders, Fault> {
     let device = writer.variable(&order.device)?;
     let body = resolve(writer, &order.body)?;
     let mut orders = Vec::with_capacity(writer.n_devices as usize);
     if writer.report.is_empty() {
         let is_counted_apart = writer.placement.is_replicated() || writer.placement.spread_stage().is_some();
         let next = TaskKind::ALL.map(|_| vec![0; writer.placement.n_stages()]);
-        let mut run = Run { writer, device: DeviceId(0), next, fused: BTreeSet::new(), order: Vec::new(), n_tasks: 0 };
+        let mut run = Run {
+            writer,
+            variable: &order.device.text,
+            place,
+            device: DeviceId(0),
+            next,
+            fused: BTreeSet::new(),
+            order: Vec::new(),
+            n_tasks: 0,
+        };
         for index in 0..run.writer.n_devices {
             run.writer.machine.set(device, i64::from(index));
             run.device = DeviceId(index);
@@ -89,6 +99,9 @@ pub(super) fn resolve<'a>(writer: &mut Writer<'a>, statements: &'a [Statement]) 
             Statement::For { variable, start, end, body } => {
                 let ends = writer.scope.number(start).and_then(|start| Ok((start, writer.scope.number(end)?)));
                 let ends = writer.report.take(ends);
+                if never_runs(start, end) {
+                    writer.report.add(empty_loop(variable, start, end));
+                }
                 let variable = writer.variable(variable)?;
                 let body = resolve(writer, body)?;
                 Ok(ends.map(|(start, end)| Step::For { variable, start, end, body }))
@@ -107,6 +120,35 @@ pub(super) fn resolve<'a>(writer: &mut Writer<'a>, statements: &'a [Statement]) 
         body.steps.extend(writer.report.take(step).flatten());
     }
     Ok(body)
+}
+
+/// Whether a loop ends before it begins, whatever names stand for: numbers that are written out say so.
+fn never_runs(start: &Expr, end: &Expr) -> bool {
+    match (literal(start), literal(end)) {
+        (Some(start), Some(end)) => start > end,
+        // What a loop counts from is a microbatch or stage, and none comes before 0.
+        (None, Some(end)) => end <= 0,
+        (_, None) => false,
+    }
+}
+
+/// A number that is written out, perhaps with a sign.
+fn literal(expr: &Expr) -> Option<i64> {
+    match &expr.kind {
+        ExprKind::Integer(number) => Some(*number),
+        ExprKind::Unary(UnaryOp::Negate, operand) => literal(operand).map(i64::saturating_neg),
+        _ => None,
+    }
+}
+
+fn empty_loop(variable: &ast::Name, start: &Expr, end: &Expr) -> Diagnostic {
+    let (last, span) = (literal(end).unwrap_or(0), Span { end: end.span.end, ..start.span });
+    let other = if variable.text == "k" { "i" } else { "k" };
+    let message = format!("the loop never runs: it counts up, and ends before {last}");
+    Diagnostic::error(Code::OutOfRange, span, "counts down", message).help(format!(
+        "count up, and name what you need: `for {other} in 0..n {{ let {} = n - 1 - {other} .. }}`",
+        variable.text
+    ))
 }
 
 /// Two tasks that share the device: a forward and a backward.
@@ -167,6 +209,10 @@ fn task_step<'a>(writer: &mut Writer<'a>, written: [Option<&'a Expr>; 3]) -> Res
 /// The state of a run through the statements.
 struct Run<'w, 'a> {
     writer: &'w mut Writer<'a>,
+    /// What the order calls the device.
+    variable: &'a str,
+    /// The line that says where stages live.
+    place: Span,
     /// The device at hand.
     device: DeviceId,
     /// By kind and stage: how many microbatches come before the next one, each slice counted as one, in the order in
@@ -259,7 +305,8 @@ impl<'a> Run<'_, 'a> {
             Ok(index) if index < n_stages => index,
             _ => {
                 self.writer.machine.spend(REFUSAL, line.stage.expr)?;
-                self.writer.report.add(no_such_stage(stage, n_stages, line));
+                let error = no_such_stage(stage, n_stages, line, self.device);
+                self.writer.report.add(self.own_stage(line, error));
                 return Ok(());
             }
         };
@@ -287,8 +334,11 @@ impl<'a> Run<'_, 'a> {
         };
         let microbatch = named.unwrap_or(i64::from(next / slices.count()));
         let Some(number) = u32::try_from(microbatch).ok().filter(|number| *number < n_microbatches) else {
+            let is_home = self.writer.placement.is_home(StageId::from_index(stage), self.device);
             let none_left = line.microbatch.is_none() && self.writer.placement.is_replicated();
-            self.writer.report.add(if none_left {
+            self.writer.report.add(if line.microbatch.is_none() && !is_home {
+                self.elsewhere(line, StageId::from_index(stage))
+            } else if none_left {
                 none_left_here(line, stage, self.device)
             } else {
                 no_such_microbatch(line, stage, microbatch, n_microbatches)
@@ -310,6 +360,27 @@ impl<'a> Run<'_, 'a> {
         };
         self.took(line, stage, nth)?;
         Ok(Some(slices.nth(line.kind, nth)))
+    }
+
+    /// A task whose stage lives on other devices only.
+    fn elsewhere(&self, line: &Line<'a>, stage: StageId) -> Diagnostic {
+        let (kind, device) = (line.kind.letters(), self.device);
+        let homes = names(self.writer.placement.devices_of(stage));
+        let message = format!("`{kind}` of {stage} is in the order of {device}, but {stage} lives on {homes}");
+        let error = Diagnostic::error(Code::WrongDevice, line.span, format!("on {device} too"), message)
+            .label(self.place, format!("places {stage} on {homes}"));
+        self.own_stage(line, error)
+    }
+
+    /// An error about the stage of a task, with the stage that the device has, if it is the one of its number.
+    fn own_stage(&self, line: &Line<'a>, error: Diagnostic) -> Diagnostic {
+        let (kind, variable, device) = (line.kind.letters(), self.variable, self.device);
+        let own = StageId::from_index(device.index());
+        if own.index() >= self.writer.placement.n_stages() || !self.writer.placement.is_home(own, device) {
+            return error;
+        }
+        let help = format!("an order is what every device does: write `{kind}[{variable}]` for the stage of each");
+        error.help(help).edit(line.stage.expr.span, variable)
     }
 
     /// How many microbatches come before the next one of a kind and stage; of those that live on
@@ -365,10 +436,10 @@ fn turns_allowed(turns: i64, code: &Resolved<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-fn no_such_stage(stage: i64, n_stages: usize, line: &Line<'_>) -> Diagnostic {
+fn no_such_stage(stage: i64, n_stages: usize, line: &Line<'_>, device: DeviceId) -> Diagnostic {
     let last = n_stages - 1;
     let message = format!("`{}` names stage {stage}, but stages are s0 to s{last}", line.kind.letters());
-    Diagnostic::error(Code::TaskOutside, line.stage.expr.span, format!("this is {stage}"), message)
+    Diagnostic::error(Code::TaskOutside, line.stage.expr.span, format!("this is {stage} on {device}"), message)
 }
 
 fn no_such_microbatch(line: &Line<'_>, stage: usize, microbatch: i64, n_microbatches: u32) -> Diagnostic {

@@ -1,0 +1,343 @@
+//! Operators that other languages have, and marks of a word processor.
+
+use super::mistake::Mistake;
+use super::view::{Expert, View, Within, is_name, is_number};
+use crate::parse::grammar::Rule;
+use std::ops::Range;
+
+pub(super) const EXPERTS: &[Expert] = &[
+    letters,
+    single_quotes,
+    open_quote,
+    at_most,
+    matrix_product,
+    power,
+    spelt,
+    negation,
+    comparison,
+    assignment,
+    attribute,
+    indexed,
+    range,
+];
+
+/// Marks with the one of this language that they look like.
+const MARKS: &[(&str, &str)] = &[
+    ("−", "-"),
+    ("–", "-"),
+    ("—", "-"),
+    ("×", "*"),
+    ("·", "*"),
+    ("∗", "*"),
+    ("÷", "/"),
+    ("∕", "/"),
+    ("≤", "<="),
+    ("≥", ">="),
+    ("≠", "!="),
+    ("“", "\""),
+    ("”", "\""),
+    ("„", "\""),
+    ("’", "\""),
+    ("‘", "\""),
+    ("…", ".."),
+    ("（", "("),
+    ("）", ")"),
+    ("，", ","),
+    ("｛", "{"),
+    ("｝", "}"),
+    ("＝", "="),
+    ("：", ":"),
+    ("；", ";"),
+    ("∧", "and"),
+    ("∨", "or"),
+    ("¬", "not"),
+    ("«", "\""),
+    ("»", "\""),
+];
+
+/// `M − 1` with the minus of a typesetter.
+fn letters(view: &View<'_>) -> Option<Mistake> {
+    let word = view.word(0);
+    let (_, meant) = MARKS.iter().find(|(mark, _)| word == *mark)?;
+    let mistake = Mistake::new(
+        view.range(0),
+        "not a mark of the language",
+        format!("`{word}` looks like `{meant}`, and is another mark"),
+    )
+    .help(format!("write `{meant}`"));
+    if *meant != "\"" {
+        return Some(mistake.replace(view.range(0), *meant));
+    }
+    // The other end of the text in quotes.
+    let line = view.text[view.range(0).end..].split('\n').next().unwrap_or_default();
+    let other = line
+        .char_indices()
+        .find(|(_, mark)| *mark == '"' || MARKS.iter().any(|(from, to)| from.starts_with(*mark) && *to == "\""));
+    let mistake = mistake.replace(view.range(0), "\"");
+    Some(match other {
+        Some((start, mark)) => {
+            let start = view.range(0).end + start;
+            mistake.replace(start..start + mark.len_utf8(), "\"")
+        }
+        None => mistake,
+    })
+}
+
+/// `'data.txt'`.
+fn single_quotes(view: &View<'_>) -> Option<Mistake> {
+    let mark = view.word(0);
+    let start = view.range(0);
+    let line = view.text[start.end..].split('\n').next().unwrap_or_default();
+    let end = start.end + line.find(mark)?;
+    let inside = &view.text[start.end..end];
+    (matches!(mark, "'" | "`") && !inside.contains('"')).then(|| {
+        Mistake::new(start.start..end + 1, "other quotes", "texts stand in double quotes")
+            .help(format!("write `\"{inside}\"`"))
+            .replace(start, "\"")
+            .replace(end..end + 1, "\"")
+    })
+}
+
+/// `"data.txt` without its end.
+fn open_quote(view: &View<'_>) -> Option<Mistake> {
+    let word = view.word(0);
+    let is_open = word.starts_with('"') && (word.len() == 1 || !word.ends_with('"'));
+    let written = word.trim_end();
+    let path = written.find([' ', '\t']).map_or(written, |end| &written[..end]);
+    let end = view.range(0).start + path.len();
+    is_open.then(|| {
+        Mistake::new(
+            view.range(0).start..end,
+            "`\"` is missing at its end",
+            "a text in quotes does not end in its line",
+        )
+        .help(format!("write `{path}\"`"))
+        .insert(end, "\"")
+    })
+}
+
+/// `require peak < 3`.
+fn at_most(view: &View<'_>) -> Option<Mistake> {
+    if !view.expects(&[Rule::at_most]) || view.expects_operator() {
+        return None;
+    }
+    let subject = view.word(-1);
+    let mark = view.word(0);
+    let last = match (mark, view.word(1)) {
+        ("=" | ">" | "<" | "!", "=" | "<") => view.at + 1,
+        ("<" | "=" | ":" | ">" | "≤", _) => view.at,
+        _ => return None,
+    };
+    let written = view.slice(view.at, last);
+    Some(
+        Mistake::new(
+            view.span(view.at, last),
+            "`<=` is expected here",
+            format!("a limit is written with `<=`, not with `{written}`"),
+        )
+        .help(format!("write `require {subject} <= ..`: a limit is the most that is allowed"))
+        .replace(view.span(view.at, last), "<="),
+    )
+}
+
+/// `x @ w`.
+fn matrix_product(view: &View<'_>) -> Option<Mistake> {
+    if view.word(0) != "@" || view.within() != Within::Layer {
+        return None;
+    }
+    let first = view.operand_before(view.at.checked_sub(1)?)?;
+    let last = view.operand_behind(view.at + 1)?;
+    let meant = format!("matmul({}, {})", view.slice(first, view.at - 1), view.slice(view.at + 1, last));
+    Some(
+        Mistake::new(view.range(0), "not an operator", "there is no operator `@`")
+            .help(format!("write `{meant}`"))
+            .replace(view.span(first, last), meant),
+    )
+}
+
+/// `2 ** k` and `2 ^ k`.
+fn power(view: &View<'_>) -> Option<Mistake> {
+    let is_doubled = view.word(0) == "*" && view.word(-1) == "*" && view.touches(0);
+    let (mark, behind) = match view.word(0) {
+        "*" if is_doubled => (view.at - 1, view.at + 1),
+        "^" => (view.at, view.at + 1),
+        _ => return None,
+    };
+    let first = view.operand_before(mark.checked_sub(1)?)?;
+    let last = view.operand_behind(behind)?;
+    let (base, exponent) = (view.slice(first, mark - 1), view.slice(behind, last));
+    let written = view.slice(mark, behind - 1);
+    let mistake =
+        Mistake::new(view.span(mark, behind - 1), "not an operator", format!("there is no operator `{written}`"));
+    let place = view.span(first, last);
+    let value = match (base.parse::<u64>(), exponent.parse::<u32>()) {
+        (Ok(base), Ok(exponent)) => base.checked_pow(exponent).filter(|value| i64::try_from(*value).is_ok()),
+        _ => None,
+    };
+    Some(match (value, exponent) {
+        (Some(value), _) => mistake.help(format!("write `{value}`")).replace(place, value.to_string()),
+        (None, "2" | "3") => {
+            let product = vec![base; exponent.parse().unwrap_or(2)].join(" * ");
+            let is_alone = !matches!(view.token(first.wrapping_sub(1)), "*" | "/" | "%" | "-")
+                && !matches!(view.token(last + 1), "*" | "/" | "%");
+            let meant = if is_alone { product } else { format!("({product})") };
+            mistake.help(format!("write `{meant}`")).replace(place, meant)
+        }
+        _ => mistake
+            .help("there are no powers; write a product")
+            .replace(place, format!("({base} * {exponent})"))
+            .guess(),
+    })
+}
+
+/// `&&`, `||`, `mod` and the like.
+fn spelt(view: &View<'_>) -> Option<Mistake> {
+    if !view.expects_operator() {
+        return None;
+    }
+    let (word, next) = (view.word(0), view.word(1));
+    let doubled = next == word && view.touches(1);
+    let (last, meant) = match word {
+        "&" | "|" if doubled => (view.at + 1, if word == "&" { "and" } else { "or" }),
+        "&" => (view.at, "and"),
+        "|" => (view.at, "or"),
+        "mod" | "rem" => (view.at, "%"),
+        "div" => (view.at, "/"),
+        "is" if next == "not" => (view.at + 1, "!="),
+        "is" | "eq" => (view.at, "=="),
+        "ne" => (view.at, "!="),
+        "AND" | "And" => (view.at, "and"),
+        "OR" | "Or" => (view.at, "or"),
+        "=" if next == "<" && view.touches(1) => (view.at + 1, "<="),
+        _ => return None,
+    };
+    let written = view.slice(view.at, last);
+    let place = view.span(view.at, last);
+    let touches = |near: bool| if near { " " } else { "" };
+    let text = format!(
+        "{}{meant}{}",
+        touches(view.touches(0)),
+        touches(view.tokens.get(last + 1).is_some_and(|token| token.start == place.end))
+    );
+    Some(
+        Mistake::new(place.clone(), "not an operator", format!("there is no operator `{written}`"))
+            .help(format!("write `{meant}`"))
+            .replace(place, text),
+    )
+}
+
+/// `!done`.
+fn negation(view: &View<'_>) -> Option<Mistake> {
+    let is_negated = matches!(view.word(0), "!" | "~") && view.expects_expression() && view.word(1) != "=";
+    is_negated.then(|| {
+        let mark = view.word(0);
+        Mistake::new(view.range(0), "not an operator", format!("there is no operator `{mark}`"))
+            .help("write `not`")
+            .replace(view.range(0).start..view.range(1).start, "not ")
+    })
+}
+
+/// `===`, `<>` and `=>` between operands.
+fn comparison(view: &View<'_>) -> Option<Mistake> {
+    let before = view.range(-1);
+    let joined = |place: Range<usize>, meant: &str| {
+        let written = &view.text[place.clone()];
+        Mistake::new(place.clone(), "not an operator", format!("there is no operator `{written}`"))
+            .help(format!("write `{meant}`"))
+            .replace(place, meant)
+    };
+    let two_before = view.range(-2);
+    match (view.word(-2), view.word(-1), view.word(0)) {
+        ("=" | "!", "=", "=") if view.touches(0) => {
+            Some(joined(two_before.start..view.range(0).end, if view.word(-2) == "=" { "==" } else { "!=" }))
+        }
+        (_, "<", ">") if view.touches(0) => Some(joined(before.start..view.range(0).end, "!=")),
+        _ if view.word(0) == "=" && view.word(1) == ">" && view.expects_operator() => {
+            Some(joined(view.range(0).start..view.range(1).end, ">="))
+        }
+        _ => None,
+    }
+}
+
+/// `if d = 0 {`.
+fn assignment(view: &View<'_>) -> Option<Mistake> {
+    let is_condition = view.word(0) == "=" && view.expects(&[Rule::equal]) && view.word(1) != "=";
+    let first = view.expression_before(view.at.checked_sub(1)?)?;
+    let last = view.expression_behind(view.at + 1)?;
+    is_condition.then(|| {
+        Mistake::new(view.range(0), "gives a value", "`=` does not compare")
+            .help(format!("write `{} == {}`", view.slice(first, view.at - 1), view.slice(view.at + 1, last)))
+            .replace(view.range(0), "==")
+    })
+}
+
+/// `torch.matmul(x, w)` and `self.w`.
+fn attribute(view: &View<'_>) -> Option<Mistake> {
+    if view.word(0) != "." || !view.touches(0) || !view.touches(1) || !is_name(view.word(-1)) || !is_name(view.word(1))
+    {
+        return None;
+    }
+    let mut first = view.at - 1;
+    while first >= 2 && view.token(first - 1) == "." && is_name(view.token(first - 2)) {
+        first -= 2;
+    }
+    let mut last = view.at + 1;
+    while view.token(last + 1) == "." && is_name(view.token(last + 2)) {
+        last += 2;
+    }
+    let (written, meant) = (view.slice(first, last), view.token(last));
+    let owner = view.token(first);
+    let is_module =
+        matches!(owner, "torch" | "nn" | "F" | "np" | "jnp" | "math" | "self" | "tf" | "functional" | "std" | "model");
+    let place = view.span(first, last);
+    let mistake = Mistake::new(place.clone(), "not a name", format!("`{written}` is not a name: names have no `.`"));
+    if is_module {
+        return Some(mistake.help(format!("write `{meant}`")).replace(place, meant));
+    }
+    // A method: what it belongs to is its first argument.
+    if view.token(last + 1) == "(" && last == view.at + 1 {
+        let comma = if view.token(last + 2) == ")" { "" } else { ", " };
+        let written = view.span(first, last + 1);
+        let text = format!("{meant}({owner}{comma}");
+        return Some(
+            mistake.help(format!("functions stand before their arguments: write `{text}..)`")).replace(written, text),
+        );
+    }
+    Some(mistake.help("write a name without `.`").replace(place, owner).guess())
+}
+
+/// `1 + (0..2)`.
+fn range(view: &View<'_>) -> Option<Mistake> {
+    let is_range = view.word(0) == "." && view.word(1) == "." && view.expects_operator();
+    let last = view.expression_behind(view.at + 2).filter(|_| is_range)?;
+    Some(
+        Mistake::new(view.span(view.at, view.at + 1), "not an operator", "a range is not a number")
+            .help("a range stands alone, behind `on`, `then`, `else` or the `in` of a loop")
+            .remove(view.span(view.at, last))
+            .guess(),
+    )
+}
+
+/// `list[0]`.
+fn indexed(view: &View<'_>) -> Option<Mistake> {
+    if view.word(0) != "["
+        || view.expects(&[Rule::colon])
+        || !view.touches(0)
+        || !(is_name(view.word(-1)) || view.word(-1) == ")")
+        || is_number(view.word(-1))
+    {
+        return None;
+    }
+    let closer = view.closer(view.at)?;
+    let first = view.operand_before(view.at.checked_sub(1)?)?;
+    Some(
+        Mistake::new(
+            view.span(view.at, closer),
+            "not an operator",
+            format!("`{}` has no parts to choose from", view.slice(first, view.at - 1)),
+        )
+        .help("numbers are no lists; compute the value: `if k == 0 then a else b`")
+        .remove(view.span(view.at, closer))
+        .guess(),
+    )
+}
