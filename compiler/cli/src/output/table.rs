@@ -86,41 +86,52 @@ impl<'a, R> Table<'a, R> {
         if rows.is_empty() {
             return String::new();
         }
-        let heading = self.line(self.most_rank(rows), |column| (column.heading.to_owned(), None));
-        paint(&heading, Style::Faint, self.colours) + "\n" + &self.rows(rows)
+        let cells = self.cells(rows);
+        let heading = self.line(&cells, None);
+        paint(&heading, Style::Faint, self.colours) + "\n" + &self.lines(&cells, rows.len())
     }
 
     /// The rows alone.
     pub(crate) fn rows(&self, rows: &[R]) -> String {
-        let (most, noun) = self.most.unwrap_or((rows.len(), ""));
-        let hidden = if rows.len() > most { most / 2..rows.len() - most / 2 + 1 } else { 0..0 };
-        let rank = self.most_rank(rows);
-        let line = |(index, row)| match hidden.contains(&index) {
-            false => self.line(rank, |column| ((column.cell)(row), column.style)) + "\n",
-            true if index == hidden.start => {
+        self.lines(&self.cells(rows), rows.len())
+    }
+
+    fn lines(&self, cells: &[Cells<'_, R>], rows: usize) -> String {
+        let (most, noun) = self.most.unwrap_or((rows, ""));
+        let hidden = if rows > most { most / 2..rows - most / 2 + 1 } else { 0..0 };
+        let line = |row| match hidden.contains(&row) {
+            false => self.line(cells, Some(row)) + "\n",
+            true if row == hidden.start => {
                 paint(&format!("  ..     {} more {noun}s", hidden.len()), Style::Faint, self.colours) + "\n"
             }
             true => String::new(),
         };
-        rows.iter().enumerate().map(line).collect()
+        (0..rows).map(line).collect()
     }
 
-    /// The greatest rank of columns that have room.
-    fn most_rank(&self, rows: &[R]) -> u8 {
-        let Some(limit) = self.limit else { return u8::MAX };
-        let widths: Vec<(u8, usize)> = self.columns.iter().map(|column| (column.rank, column.columns(rows))).collect();
+    /// The columns that have room, with their cells. Those with the greatest rank are left out first.
+    fn cells(&self, rows: &[R]) -> Vec<Cells<'_, R>> {
+        let mut cells: Vec<_> = self.columns.iter().map(|column| column.cells(rows)).collect();
+        let Some(limit) = self.limit else { return cells };
         let has_room = |most: u8| {
-            2 + widths.iter().filter(|(rank, _)| *rank <= most).map(|(_, width)| width).sum::<usize>() <= limit
+            let there = cells.iter().filter(|cells| cells.column.rank <= most);
+            2 + there.map(Cells::columns).sum::<usize>() <= limit
         };
-        (0..=u8::MAX).rev().find(|most| has_room(*most)).unwrap_or_default()
+        let most = (0..=u8::MAX).rev().find(|most| has_room(*most)).unwrap_or_default();
+        cells.retain(|cells| cells.column.rank <= most);
+        cells
     }
 
-    fn line(&self, most_rank: u8, cell: impl Fn(&Column<'a, R>) -> (String, Option<Style>)) -> String {
+    /// A row, or the headings.
+    fn line(&self, cells: &[Cells<'_, R>], row: Option<usize>) -> String {
         let mut line = "  ".to_owned();
         // What stands before the last cell that says anything, and that cell.
         let mut last = (String::new(), String::new());
-        for column in self.columns.iter().filter(|column| column.rank <= most_rank) {
-            let (width, (text, style)) = (column.width, cell(column));
+        for Cells { column, width, texts } in cells {
+            let (text, style) = match row {
+                Some(row) => (texts[row].as_str(), column.style),
+                None => (column.heading, None),
+            };
             line.push_str(&" ".repeat(column.gap));
             let says = !text.trim().is_empty();
             let text = if column.is_right { format!("{text:>width$}") } else { format!("{text:width$}") };
@@ -141,12 +152,49 @@ impl<'a, R> Table<'a, R> {
 /// The fewest columns that words of a last cell are broken into.
 const NARROWEST: usize = 16;
 
+/// A column with what rows have there.
+struct Cells<'a, R> {
+    column: &'a Column<'a, R>,
+    /// Characters of each cell.
+    width: usize,
+    texts: Vec<String>,
+}
+
 impl<R> Column<'_, R> {
+    /// Its cells. Numbers that end at the same place have their points at the same place, too.
+    fn cells(&self, rows: &[R]) -> Cells<'_, R> {
+        let mut texts: Vec<String> = rows.iter().map(&self.cell).collect();
+        let mut width = self.width;
+        if self.is_right {
+            align_points(&mut texts);
+            width = texts.iter().map(|text| columns(text)).fold(width, usize::max);
+        }
+        Cells { column: self, width, texts }
+    }
+}
+
+impl<R> Cells<'_, R> {
     /// What it takes in a line, with the gap before it. Words of its cells may be broken if it has no width of its own.
-    fn columns(&self, rows: &[R]) -> usize {
-        let cells = rows.iter().map(|row| columns(&(self.cell)(row))).max().unwrap_or_default();
-        let most = if self.width == 0 { NARROWEST } else { usize::MAX };
-        self.gap + columns(self.heading).max(cells.min(most)).max(self.width)
+    fn columns(&self) -> usize {
+        let cells = self.texts.iter().map(|text| columns(text)).max().unwrap_or_default();
+        let most = if self.column.width == 0 { NARROWEST } else { usize::MAX };
+        self.column.gap + columns(self.column.heading).max(cells.min(most)).max(self.width)
+    }
+}
+
+/// Puts spaces behind numbers with fewer decimals than others of their column. Other words stay as they are.
+fn align_points(texts: &mut [String]) {
+    // A point and its decimals, where a text is a number.
+    let behind = |text: &str| {
+        let is_number = text.starts_with(|letter: char| letter.is_ascii_digit())
+            && text.bytes().all(|byte| byte.is_ascii_digit() || b".,".contains(&byte));
+        is_number.then(|| text.find('.').map_or(0, |point| text.len() - point))
+    };
+    let most = texts.iter().filter_map(|text| behind(text)).max().unwrap_or_default();
+    for text in texts {
+        if let Some(own) = behind(text) {
+            text.push_str(&" ".repeat(most - own));
+        }
     }
 }
 
@@ -194,6 +242,16 @@ mod tests {
         let drawn = "  name  square\n  d8        64  few\n  d9        81\n  ..     2 more devices\n  d12      144\n";
         assert_eq!(table.draw(&rows), drawn);
         assert_eq!(table.draw(&[]), "");
+    }
+
+    #[test]
+    fn points_of_numbers_stand_below_each_other() {
+        let rows = ["9.587", "0", "1,204.5", "none", "12.25"];
+        let table = Table::new(false).right("ms", 0, 4, |row: &&str| *row).left("", 2, 0, |row| row.len());
+        let lines =
+            ["         ms", "      9.587  5", "      0      1", "  1,204.5    7", "       none  4", "     12.25   5"];
+        let drawn = table.draw(&rows);
+        assert_eq!(drawn.lines().collect::<Vec<_>>(), lines);
     }
 
     #[test]
