@@ -7,8 +7,8 @@ const COLUMNS: usize = 32;
 /// Fewer steps are no curve.
 const LEAST: usize = 4;
 
-/// The curve of a run, and its lowest loss. Each column is the mean of as many steps. Nothing where a loss is no number,
-/// all are equal, or there are too few.
+/// The curve of a run, and its lowest loss. Each column is the mean of as many steps. `None` where a loss is no number,
+/// where all are equal, or of few steps.
 pub(super) fn curve(losses: &[f64]) -> Option<String> {
     if losses.len() < LEAST || !losses.iter().all(|loss| loss.is_finite()) {
         return None;
