@@ -1,9 +1,12 @@
-//! Names: where each is declared, and everywhere that it is used. What editors ask for.
+//! What editors ask for: where each name is declared and used, what stands at a place, and what can be written there.
 //!
 //! Every name of a schedule has one meaning: `s` of its `place`, of its block and of its `let`s is
 //! one definition, at the first of these places. Names that nothing declares have no entry.
 
+pub mod completion;
+pub mod hover;
 mod items;
+pub mod place;
 pub mod reference;
 mod scopes;
 

@@ -71,3 +71,11 @@ pub fn keyword(word: &str) -> Option<String> {
     let lines: Vec<String> = found.iter().take(TOLD).map(|(_, comment)| (*comment).to_owned()).collect();
     Some(lines.join("\n\n"))
 }
+
+/// What the language says of a word.
+pub fn described(word: &str) -> Option<String> {
+    let own = KINDS.iter().chain(&CONSTANTS).find(|(name, _)| *name == word).map(|(_, text)| (*text).to_owned());
+    let function = || functions().find(|(name, _)| *name == word).map(|(_, usage)| format!("`{usage}`"));
+    let number = || NUMBERS.iter().find(|(name, _)| *name == word).map(|(_, usage)| format!("`{usage}`"));
+    own.or_else(number).or_else(function).or_else(|| keyword(word))
+}

@@ -39,7 +39,7 @@ pub(super) struct Root {
 /// A document with everything that it imports, and its names.
 pub(super) struct Project {
     pub(super) names: Names,
-    sources: Sources,
+    pub(super) sources: Sources,
     lines: Vec<Lines>,
     places: Places,
 }
@@ -187,11 +187,6 @@ impl Project {
 
     pub(super) fn text(&self, file: FileId) -> &str {
         &self.sources.get(file).text
-    }
-
-    /// The text of a place.
-    pub(super) fn written(&self, span: Span) -> &str {
-        self.text(span.file).get(span.start as usize..span.end as usize).unwrap_or_default()
     }
 
     pub(super) fn is_standard(&self, file: FileId) -> bool {

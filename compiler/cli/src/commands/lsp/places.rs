@@ -3,16 +3,21 @@
 use super::documents::Project;
 use super::server::Here;
 use pipe_ide::Definition;
-use pipe_syntax::source::{FileId, Span};
+use pipe_ide::place::Place;
+use pipe_syntax::source::Span;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
 impl Here<'_> {
+    /// The same without what the protocol needs.
+    pub(super) fn place(&self) -> Place<'_> {
+        Place { names: &self.project.names, sources: &self.project.sources, byte: self.byte }
+    }
+
     /// The name here: its place, and what is meant.
     pub(super) fn name(&self) -> Option<(Span, usize, &Definition)> {
-        let (span, index) = self.project.names.at(FileId(0), u32::try_from(self.byte).ok()?)?;
-        Some((span, index, self.project.names.definitions.get(index)?))
+        self.place().name()
     }
 }
 
