@@ -9,7 +9,12 @@ use std::io::{self, Read, Write};
 
 const STYLE: &str = include_str!("../page/playground.css");
 const WORKER: &str = include_str!("../page/worker.js");
-const SCRIPTS: [&str; 2] = [include_str!("../page/editor.js"), include_str!("../page/playground.js")];
+const SCRIPTS: [&str; 4] = [
+    include_str!("../page/editor.js"),
+    include_str!("../page/assist.js"),
+    include_str!("../page/beside.js"),
+    include_str!("../page/playground.js"),
+];
 
 fn main() -> io::Result<()> {
     let mut wasm = String::new();

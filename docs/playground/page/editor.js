@@ -1,5 +1,9 @@
 // A text area over its coloured text, with findings at their place.
 
+/// How high a line is, and what is free left of and above the text, in pixels: as the style says it.
+const LINE = 19;
+const MARGIN = [12, 10];
+
 class Editor {
   constructor(keywords, changed) {
     const words = keywords.join("|");
@@ -11,7 +15,8 @@ class Editor {
     } });
     this.paper = h("pre", { class: "paper", "aria-hidden": "true" });
     this.numbers = h("pre", { class: "numbers", "aria-hidden": "true" });
-    this.root = h("div", { class: "editor" }, this.numbers, h("div", { class: "sheet" }, this.paper, this.area));
+    this.paged = h("div", { class: "editor" }, this.numbers, h("div", { class: "sheet" }, this.paper, this.area));
+    this.root = h("div", { class: "desk" }, this.paged);
     this.findings = [];
     this.area.addEventListener("scroll", () => this.scroll());
     this.area.addEventListener("keydown", (event) => this.key(event));
@@ -34,11 +39,75 @@ class Editor {
 
   /// Puts the cursor where a finding is.
   go(finding) {
-    const lines = this.text.split("\n");
-    const at = lines.slice(0, finding.line - 1).reduce((sum, line) => sum + line.length + 1, 0) + finding.column - 1;
+    const at = this.offset(finding.line, finding.column);
     this.area.focus();
     this.area.setSelectionRange(at, at);
-    this.area.scrollTop = Math.max(0, (finding.line - 6) * 19);
+    this.area.scrollTop = Math.max(0, (finding.line - 6) * LINE);
+  }
+
+  /// Where a place of the compiler is, which counts characters, in the text, which counts UTF-16 units.
+  offset(line, column) {
+    const lines = this.text.split("\n");
+    const before = lines.slice(0, line - 1).reduce((sum, line) => sum + line.length + 1, 0);
+    return before + [...lines[line - 1] ?? ""].slice(0, column - 1).join("").length;
+  }
+
+  /// Makes edits of places of the compiler, which do not overlap, in one step that Ctrl Z takes back.
+  apply(edits) {
+    const places = edits.map((one) => ({ from: this.offset(one.line, one.column), to: this.offset(one.end_line, one.end_column), text: one.text }));
+    places.sort((one, other) => one.from - other.from || one.to - other.to);
+    const [begin, end] = [places[0].from, Math.max(...places.map(({ to }) => to))];
+    let text = "", last = begin;
+    for (const place of places) {
+      text += this.text.slice(last, place.from) + place.text;
+      last = place.to;
+    }
+    this.replace(begin, end, text + this.text.slice(last, end));
+  }
+
+  /// Replaces a part of the text as if it were typed: unlike `setRangeText`, `insertText` leaves what was there to Ctrl Z.
+  replace(from, to, text) {
+    const { area } = this;
+    area.focus();
+    area.setSelectionRange(from, to);
+    if (from === to && text === "") return;
+    const isTyped = document.execCommand(text === "" ? "delete" : "insertText", false, text);
+    if (isTyped) return;
+    area.setRangeText(text, from, to, "end");
+    area.dispatchEvent(new Event("input"));
+  }
+
+  /// How wide a text is.
+  width(text) {
+    this.ruler ??= document.createElement("canvas").getContext("2d");
+    this.ruler.font = getComputedStyle(this.area).font;
+    return this.ruler.measureText(text).width;
+  }
+
+  /// Where a place of the text is on the page, from the corner of the editor.
+  box(at) {
+    const before = this.text.slice(0, at).split("\n");
+    const [sheet, root] = [this.area.getBoundingClientRect(), this.root.getBoundingClientRect()];
+    return {
+      left: sheet.left - root.left + MARGIN[0] + this.width(before[before.length - 1]) - this.area.scrollLeft,
+      top: sheet.top - root.top + MARGIN[1] + (before.length - 1) * LINE - this.area.scrollTop,
+      height: LINE,
+    };
+  }
+
+  /// The letter under the pointer, as a place of the text; null if there is none.
+  at(event) {
+    const sheet = this.area.getBoundingClientRect();
+    const [x, y] = [event.clientX - sheet.left - MARGIN[0] + this.area.scrollLeft, event.clientY - sheet.top - MARGIN[1] + this.area.scrollTop];
+    const lines = this.text.split("\n");
+    const line = lines[Math.floor(y / LINE)];
+    if (line === undefined || x < 0 || x >= this.width(line)) return null;
+    let [low, high] = [0, line.length];
+    while (low + 1 < high) {
+      const middle = (low + high) >> 1;
+      if (this.width(line.slice(0, middle)) <= x) low = middle; else high = middle;
+    }
+    return lines.slice(0, Math.floor(y / LINE)).reduce((sum, one) => sum + one.length + 1, 0) + low;
   }
 
   scroll() {
@@ -95,7 +164,6 @@ class Editor {
 
   write(event, text) {
     event.preventDefault();
-    this.area.setRangeText(text, this.area.selectionStart, this.area.selectionEnd, "end");
-    this.area.dispatchEvent(new Event("input"));
+    this.replace(this.area.selectionStart, this.area.selectionEnd, text);
   }
 }

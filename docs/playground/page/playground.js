@@ -5,6 +5,8 @@ const PAUSE = 120;
 const PATIENCE = 4000;
 /// What one sees first.
 const FIRST = "v_half";
+/// What the compiler calls the source that is written here.
+const ROOT = "playground.pipe";
 const OPTIONS = [
   ["devices", "number", "4"],
   ["microbatches", "number", "8"],
@@ -37,12 +39,16 @@ async function through(bytes, stream) {
 class Playground {
   constructor(root) {
     this.packed = Uint8Array.from(atob(WASM), (letter) => letter.charCodeAt(0));
-    this.timeline = new Timeline(h("div", { class: "timeline waiting" }));
+    this.timeline = new SharedTimeline(h("div", { class: "timeline waiting" }));
+    this.beside = new Beside(this.timeline);
     this.gallery = h("select", { "aria-label": "Standard schedules", change: () => this.choose(this.gallery.value) });
+    this.examples = h("select", { "aria-label": "Examples", change: () => this.chooseExample(this.examples.value) });
+    this.versus = h("select", { "aria-label": "Compare with", change: () => this.ask() });
     this.fields = Object.fromEntries(OPTIONS.map(([name, type, hint]) => [name, h("input", { type, placeholder: hint, min: type === "number" && "1", "aria-label": name, input: () => this.changed() })]));
     this.findings = h("ol", { id: "findings", class: "findings", "aria-live": "polite" });
     this.status = h("output", { class: "status" }, "the compiler is loading");
     this.share = h("button", { type: "button", click: () => this.copy() }, "copy link");
+    this.save = h("button", { type: "button", title: "Download the source", click: () => this.download(`${this.schedule()}.pipe`, "text/plain", this.editor.text) }, "save .pipe");
     this.side = h("div", { class: "side" });
     root.classList.add("playground");
     root.append(
@@ -55,9 +61,16 @@ class Playground {
 
   start() {
     this.worker?.terminate();
+    for (const answer of this.aside?.values() ?? []) answer(null);
+    this.aside = new Map();
     this.worker = new Worker(this.code ??= URL.createObjectURL(new Blob([WORKER], { type: "text/javascript" })));
     this.worker.onmessage = ({ data }) => {
-      if (data.gallery) this.ready(JSON.parse(data.gallery));
+      const aside = this.aside.get(data.id);
+      this.aside.delete(data.id);
+      if (aside) aside(data.bug ? null : JSON.parse(data.answer));
+      if (aside && !data.bug) return;
+      if (aside) this.told({ id: this.asked, bug: data.bug });
+      else if (data.gallery) this.ready(JSON.parse(data.gallery));
       else if (data.unusable) this.side.replaceChildren(h("p", { class: "status" }, `the compiler cannot be loaded: ${data.unusable}`));
       else this.told(data);
     };
@@ -67,14 +80,21 @@ class Playground {
   }
 
   /// The compiler is there.
-  ready({ schedules, keywords }) {
+  ready({ schedules, examples, keywords }) {
     this.isReady = true;
     if (!this.editor) {
       this.schedules = new Map(schedules);
       this.editor = new Editor(keywords, () => this.changed());
+      this.assistant = new Assistant(this.editor, (question) => this.askAside("assist", question));
       this.gallery.append(h("option", { value: "" }, "your own"), ...schedules.map(([name]) => h("option", { value: name }, name)));
+      this.versus.append(h("option", { value: "" }, "nothing"), ...schedules.map(([name]) => h("option", { value: name }, name)));
+      this.exampleGroups = examples;
+      this.sources = new Map(examples.flatMap((group) => group.examples).map((example) => [example.shows, example.source]));
+      const group = ({ subject, examples }) => h("optgroup", { label: subject }, examples.map(({ shows }) => h("option", { value: shows }, shows)));
+      this.examples.append(h("option", { value: "" }, "choose"), ...examples.map(group));
       this.side.append(
-        h("div", { class: "options" }, h("label", {}, "from the gallery", this.gallery), this.share, this.status),
+        h("div", { class: "menus" }, h("label", {}, "from the gallery", this.gallery), h("label", {}, "an example", this.examples), h("label", {}, "compare with", this.versus)),
+        h("div", { class: "actions" }, this.share, this.save, this.status),
         this.editor.root,
         h("div", { class: "options" }, OPTIONS.map(([name]) => h("label", {}, name, this.fields[name]))),
         this.findings);
@@ -87,23 +107,41 @@ class Playground {
 
   /// Shows a schedule of the standard library.
   choose(name) {
-    if (!this.schedules.has(name)) return;
-    this.editor.text = this.schedules.get(name);
-    this.gallery.value = name;
+    if (this.schedules.has(name)) this.open(this.schedules.get(name));
+  }
+
+  /// Shows an example, which is meant without options.
+  chooseExample(shows) {
+    if (!this.sources.has(shows)) return;
+    for (const [name] of OPTIONS) this.fields[name].value = "";
+    this.open(this.sources.get(shows));
+  }
+
+  /// Shows a source that was not typed.
+  open(source) {
+    this.editor.text = source;
+    this.sayMenus();
     this.isFresh = true;
     this.ask();
+  }
+
+  /// Menus say where the source is from, if it is as it was there.
+  sayMenus() {
+    const named = (menu, sources) => {
+      if (sources.get(menu.value) !== this.editor.text) menu.value = [...sources].find(([, text]) => text === this.editor.text)?.[0] ?? "";
+    };
+    named(this.gallery, this.schedules);
+    named(this.examples, this.sources);
   }
 
   /// What a link carries: the source and the options.
   async fromLink() {
     try {
-      const { source, settings = {}, ...options } = JSON.parse(await unpack(location.hash.slice(1)));
+      const { source, settings = {}, beside = "", ...options } = JSON.parse(await unpack(location.hash.slice(1)));
       if (typeof source !== "string") return false;
-      this.editor.text = source;
       for (const [name] of OPTIONS) this.fields[name].value = settings[name] ?? options[name] ?? "";
-      this.gallery.value = [...this.schedules].find(([, text]) => text === source)?.[0] ?? "";
-      this.isFresh = true;
-      this.ask();
+      this.versus.value = this.schedules.has(beside) ? beside : "";
+      this.open(source);
       return true;
     } catch {
       return false;
@@ -113,7 +151,7 @@ class Playground {
   /// Puts the link to what is there where links are, unless there is something newer by then.
   async remember() {
     const turn = this.turn = (this.turn ?? 0) + 1;
-    const link = await pack(JSON.stringify(this.current()));
+    const link = await pack(JSON.stringify({ ...this.current(), ...(this.versus.value && { beside: this.versus.value }) }));
     if (turn !== this.turn) return;
     this.link = link;
     history.replaceState(null, "", `#${link}`);
@@ -129,6 +167,15 @@ class Playground {
     }
   }
 
+  /// What the last picture is of, as the name of a file.
+  schedule() { return this.timeline.model?.picture.title.replace(/[^A-Za-z0-9_-]/g, "_") || "schedule"; }
+
+  download(name, type, text) {
+    const href = URL.createObjectURL(new Blob([text], { type }));
+    h("a", { href, download: name }).click();
+    setTimeout(() => URL.revokeObjectURL(href), 1000);
+  }
+
   current() {
     const settings = {}, options = {};
     for (const [name, type] of OPTIONS) {
@@ -140,13 +187,24 @@ class Playground {
   }
 
   changed() {
-    if (this.schedules.get(this.gallery.value) !== this.editor.text) this.gallery.value = "";
+    this.sayMenus();
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.ask(), PAUSE);
   }
 
+  /// The answer to a question beside what is compiled; null if there is none.
+  askAside(by, question) {
+    if (!this.isReady) return Promise.resolve(null);
+    const id = `aside ${this.nAside = (this.nAside ?? 0) + 1}`;
+    return new Promise((answer) => {
+      this.aside.set(id, answer);
+      this.worker.postMessage({ id, by, question });
+    });
+  }
+
   /// Compiles what is there now, or as soon as the compiler is free. One that takes too long for a source that has changed is left.
   ask() {
+    clearTimeout(this.timer);
     this.question = this.current();
     this.remembered = this.remember();
     if (this.isBusy && performance.now() - this.since > PATIENCE) this.start();
@@ -158,7 +216,8 @@ class Playground {
     this.isBusy = true;
     this.since = performance.now();
     this.asked = (this.asked ?? 0) + 1;
-    this.worker.postMessage({ id: this.asked, question: this.question });
+    this.compiled = this.question.source;
+    this.worker.postMessage({ id: this.asked, by: "compile", question: this.question });
     this.question = null;
     this.status.textContent = "compiling";
   }
@@ -182,7 +241,7 @@ class Playground {
     for (const [name] of OPTIONS) this.fields[name].setAttribute("aria-invalid", String(Boolean(mistakes?.[name])));
     if (refused) wrong.push({ severity: "error", message: refused });
     const own = report?.diagnostics ?? [];
-    this.editor.mark(own.filter((one) => one.file === "playground.pipe"));
+    this.editor.mark(own.filter((one) => one.file === ROOT));
     this.say([...wrong, ...own]);
     this.status.textContent = `${report?.ok ? "accepted" : "rejected"}, ${Math.max(1, Math.round(this.took))} ms`;
     this.timeline.root.classList.toggle("stale", !picture);
@@ -190,13 +249,30 @@ class Playground {
     this.timeline.root.classList.remove("waiting");
     this.timeline.draw(picture, !this.isFresh);
     this.isFresh = false;
+    this.compare();
+  }
+
+  /// Draws what the schedule is compared with: the same under another schedule.
+  async compare() {
+    const name = this.versus.value;
+    if (!name) return this.beside.close();
+    const { asked } = this;
+    const told = await this.askAside("compile", { ...this.current(), source: this.compiled, under: name });
+    if (told && asked === this.asked && name === this.versus.value) this.beside.show(told.picture, name);
+    return undefined;
   }
 
   say(findings) {
     this.findings.replaceChildren(...findings.map((one) => h("li", { class: one.severity },
       one.line ? h("button", { type: "button", class: "jump", click: () => this.editor.go(one) }, `line ${one.line}`) : h("b", {}, one.option ?? ""),
       h("span", {}, `${one.code ? `${one.severity}[${one.code}]: ` : ""}${one.message}`),
-      (one.notes ?? []).map((note) => h("small", {}, note)), one.help ? h("small", { class: "help" }, `help: ${one.help}`) : null)));
+      (one.notes ?? []).map((note) => h("small", {}, note)), one.help ? h("small", { class: "help" }, `help: ${one.help}`) : null, this.remedy(one))));
+  }
+
+  /// A button that makes the edits of a finding, where it has some and they are in this source.
+  remedy({ fix = [], message }) {
+    if (fix.length === 0 || fix.some((edit) => edit.file !== ROOT)) return null;
+    return h("button", { type: "button", class: "apply", "aria-label": `apply the fix of: ${message}`, click: () => this.compiled === this.editor.text && this.editor.apply(fix) }, "apply");
   }
 }
 

@@ -6,10 +6,11 @@ function read(bytes) {
   return new TextDecoder().decode(new Uint8Array(exports.memory.buffer, exports.output(), bytes));
 }
 
-function compile(question) {
+/// Has one of the functions of the compiler answer a question.
+function answer(name, question) {
   const bytes = new TextEncoder().encode(JSON.stringify(question));
   new Uint8Array(exports.memory.buffer, exports.input(bytes.length), bytes.length).set(bytes);
-  return read(exports.compile());
+  return read(exports[name]());
 }
 
 /// The page carries the compiler packed by gzip, a third of its size.
@@ -30,7 +31,7 @@ onmessage = async ({ data }) => {
     return;
   }
   try {
-    postMessage({ id: data.id, answer: compile(data.question) });
+    postMessage({ id: data.id, answer: answer(data.by, data.question) });
   } catch (error) {
     // The compiler is left in the middle of something: the page starts another one.
     postMessage({ id: data.id, bug: read(exports.complaint()) || String(error) });

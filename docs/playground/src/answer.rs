@@ -7,10 +7,15 @@ use pipe_schedule::memory_limit::MemoryLimit;
 use pipe_schedule::policy::activation::Shares;
 use pipe_schedule::policy::recompute::Recomputation;
 use pipe_schedule::timing::costs::StageCosts;
+use pipe_syntax::ast::PipelineItem;
 use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::{files, stdlib};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Display;
+
+/// What the source is called.
+pub(crate) const ROOT: &str = "playground.pipe";
 
 /// A source, and the options of the command line that go with it; what is empty was not given.
 #[derive(Deserialize)]
@@ -27,6 +32,9 @@ struct Question {
     activation: String,
     #[serde(default)]
     recompute: String,
+    /// A standard schedule instead of the one that the source has.
+    #[serde(default)]
+    under: String,
 }
 
 /// The report of `check`, the picture if the schedule runs to its end, and options that cannot be read.
@@ -59,11 +67,30 @@ fn compiled(question: Question) -> Answer {
         memory: option("memory", &question.memory, &mut mistakes, MemoryLimit::parse),
         ..Request::default()
     };
-    let root = Source { name: "playground.pipe".to_owned(), text: question.source };
+    let text = if question.under.is_empty() { question.source } else { under(question.source, &question.under) };
+    let root = Source { name: ROOT.to_owned(), text };
     let loader = |path: &str| Err(format!("the playground has no files, so `{path}` is not there; `std.` paths are"));
     let compilation = compile(&mut Sources::default(), root, &loader, &request);
     let picture = Picture::new(&compilation);
     Answer { report: compilation.report, picture, mistakes }
+}
+
+/// The pipeline of a source under another schedule; of a source without one that schedule itself.
+fn under(source: String, schedule: &str) -> String {
+    let root = Source { name: ROOT.to_owned(), text: source.clone() };
+    let (files, _) = files::read(&mut Sources::default(), root, &|path| Err(format!("`{path}` is not there")));
+    let call = |item: &PipelineItem| match item {
+        PipelineItem::Schedule(call) => Some(call.span),
+        _ => None,
+    };
+    match files.root_pipelines().next().map(|pipeline| pipeline.items.iter().find_map(call)) {
+        None => stdlib::schedule(schedule).map(str::to_owned).unwrap_or(source),
+        Some(None) => source,
+        Some(Some(span)) => {
+            let (before, behind) = (source.get(..span.start as usize), source.get(span.end as usize..));
+            before.zip(behind).map(|(before, behind)| format!("{before}{schedule}{behind}")).unwrap_or(source)
+        }
+    }
 }
 
 /// What an option says, or what is wrong with it.
@@ -111,10 +138,21 @@ mod tests {
         let names: Vec<&String> = told["mistakes"].as_object().expect("mistakes").keys().collect();
         assert_eq!(names, ["activation", "cost", "memory", "recompute"]);
         let told = ask(json!({ "source": "schedule x {\n    stages D +\n}" }));
-        assert_eq!((&told["picture"], &told["report"]["diagnostics"][0]["line"]), (&Value::Null, &3.into()));
+        assert_eq!((&told["picture"], &told["report"]["diagnostics"][0]["line"]), (&Value::Null, &2.into()));
         let told = ask(json!({ "source": "import \"other.pipe\"\n" }));
         assert!(told["report"]["diagnostics"][0].to_string().contains("the playground has no files"), "{told}");
         assert!(ask(json!({ "text": "" }))["refused"].is_string());
+    }
+
+    #[test]
+    fn a_source_may_be_asked_for_under_another_schedule() {
+        let source = pipe_syntax::stdlib::schedule("1f1b").expect("a standard schedule");
+        let told = ask(json!({ "source": source, "under": "gpipe", "settings": { "devices": 3 } }));
+        assert_eq!((&told["picture"]["title"], &told["report"]["devices"]), (&"gpipe".into(), &3.into()));
+        let source = "pipeline p {\n    devices 2\n    microbatches 4\n    schedule interleaved_1f1b(chunks = 3)\n}\n";
+        let told = ask(json!({ "source": source, "under": "zb_h1" }));
+        assert_eq!((&told["report"]["pipeline"], &told["report"]["schedule"]), (&"p".into(), &"zb_h1".into()));
+        assert_eq!(told["report"]["ok"], true, "{}", told["report"]["diagnostics"]);
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! The compiler behind the playground: a request as JSON in, an answer as JSON out, through two
 //! texts in its own memory.
 //!
-//! The page writes UTF-8 where [`input`] says, calls [`compile`] or [`gallery`], and reads as many
-//! bytes as that answers where [`output`] says. After a panic, [`complaint`] has what to report;
+//! The page writes UTF-8 where [`input`] says, calls [`compile`], [`assist()`] or [`gallery`], and
+//! reads as many bytes as that answers where [`output`] says. After a panic, [`complaint`] has what to report;
 //! the page then starts anew.
 
 mod answer;
+mod assist;
+mod examples;
 
 use pipe_syntax::stdlib;
 use serde_json::json;
@@ -39,22 +41,29 @@ pub extern "C" fn output() -> *const u8 {
 /// Answers the request that was written; how many bytes the answer has.
 #[unsafe(no_mangle)]
 pub extern "C" fn compile() -> usize {
-    HOOK.call_once(|| std::panic::set_hook(Box::new(|panic| COMPLAINT.set(panic.to_string()))));
-    let request = INPUT.take();
-    put(answer::answer(&String::from_utf8_lossy(&request)))
+    told(answer::answer)
 }
 
-/// The standard schedules, names with sources, and the words of the language; how many bytes that has.
+/// Answers the request about a place in a source that was written; how many bytes the answer has.
+#[unsafe(no_mangle)]
+pub extern "C" fn assist() -> usize {
+    told(assist::assist)
+}
+
+/// Answers what was written, and keeps what a panic says.
+fn told(answer: fn(&str) -> String) -> usize {
+    HOOK.call_once(|| std::panic::set_hook(Box::new(|panic| COMPLAINT.set(panic.to_string()))));
+    let request = INPUT.take();
+    put(answer(&String::from_utf8_lossy(&request)))
+}
+
+/// The standard schedules, names with sources, the examples by group, and the words of the language; how many bytes
+/// that has.
 #[unsafe(no_mangle)]
 pub extern "C" fn gallery() -> usize {
     let schedules: Vec<[&str; 2]> = stdlib::SCHEDULES.iter().map(|(name, text)| [*name, *text]).collect();
-    put(json!({ "schedules": schedules, "keywords": keywords().collect::<Vec<_>>() }).to_string())
-}
-
-/// `kw_block = @{ "block" ~ !ident_char }`
-fn keywords() -> impl Iterator<Item = &'static str> {
-    let rules = include_str!("../../../grammar/pipe.pest").lines().filter(|line| line.starts_with("kw_"));
-    rules.filter_map(|line| line.split('"').nth(1))
+    let keywords: Vec<&str> = pipe_ide::reference::keywords().collect();
+    put(json!({ "schedules": schedules, "examples": examples::GROUPS, "keywords": keywords }).to_string())
 }
 
 /// Makes what a panic said the answer; how many bytes it has.
@@ -67,16 +76,4 @@ fn put(answer: String) -> usize {
     let bytes = answer.len();
     OUTPUT.set(answer);
     bytes
-}
-
-#[cfg(test)]
-mod tests {
-    use super::keywords;
-
-    #[test]
-    fn keywords_are_those_of_the_grammar() {
-        let all: Vec<&str> = keywords().collect();
-        assert!(["schedule", "block", "fill", "microbatches", "if"].iter().all(|word| all.contains(word)), "{all:?}");
-        assert!(all.iter().all(|word| word.chars().all(|letter| letter.is_ascii_lowercase())), "{all:?}");
-    }
 }
