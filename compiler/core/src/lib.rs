@@ -114,6 +114,7 @@ fn steps(
     results: &mut Results,
 ) -> Result<(), Diagnostics> {
     let files = results.files.insert(files::load(sources, root, loader)?); // text -> what the user wrote
+    results.warnings.extend_from_slice(files.warnings());
     let request = &*results.request.insert(request.equip(sources));
     // gives the numbers of microbatches that it speaks for
     results.numbers = block_family::numbers(files, request)?;

@@ -8,6 +8,11 @@ const FEW: usize = 8;
 
 /// The candidate that takes the fewest slips of the keyboard to become `name`, if they are few for its length.
 pub fn closest<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    let candidates: Vec<&str> = candidates.into_iter().collect();
+    if let Some(same) = candidates.iter().find(|candidate| candidate.eq_ignore_ascii_case(name) && candidate.len() > 1)
+    {
+        return Some(same);
+    }
     let allowed = (name.chars().count() / 3).clamp(1, 3);
     let slips = candidates.into_iter().map(|candidate| (distance(name, candidate), candidate));
     let near = slips.filter(|(slips, candidate)| *slips <= allowed && *slips < candidate.len());
@@ -62,6 +67,8 @@ mod tests {
         assert_eq!(closest("chunk", names), Some("chunks"));
         assert_eq!(closest("cooldown", names), None);
         assert_eq!(closest("N", names), None);
+        assert_eq!(closest("WarmUp", names), Some("warmup"));
+        assert_eq!(closest("d", names), None);
     }
 
     #[test]

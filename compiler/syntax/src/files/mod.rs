@@ -31,6 +31,7 @@ pub struct Files {
     table: BTreeMap<(Kind, String), (usize, usize)>,
     configs: configs::Configs,
     tables: Tables,
+    warnings: Diagnostics,
 }
 
 /// What was read as schedules of PyTorch.
@@ -78,12 +79,14 @@ pub fn read(sources: &mut Sources, root: Source, loader: &Loader<'_>) -> (Files,
         files: Vec::new(),
         seen: BTreeMap::new(),
         tables: Tables::new(),
+        warnings: Vec::new(),
         errors: Vec::new(),
     };
     reader.read(path.clone(), root);
     let configs = reader.configs(&path);
-    let Reader { files, tables, mut errors, .. } = reader;
-    let mut files = Files { root: files.last().map(|file| file.id), files, table: BTreeMap::new(), configs, tables };
+    let Reader { files, tables, warnings, mut errors, .. } = reader;
+    let mut files =
+        Files { root: files.last().map(|file| file.id), files, table: BTreeMap::new(), configs, tables, warnings };
     files.declare(0, &mut errors);
     files.add_standard_schedules(sources, &mut errors);
     errors.truncate(MAX_ERRORS);
@@ -109,6 +112,7 @@ struct Reader<'l> {
     /// Whether a file is finished; an unfinished one is being read, further up.
     seen: BTreeMap<Path, bool>,
     tables: Tables,
+    warnings: Diagnostics,
     errors: Diagnostics,
 }
 
@@ -118,6 +122,9 @@ impl Reader<'_> {
         let id = self.sources.add(source);
         self.seen.insert(path.clone(), false);
         let (file, errors) = self.parse(id, &text);
+        if errors.is_empty() && matches!(path, Path::Relative(_)) {
+            self.warnings.extend(parse::divisions(id, &text));
+        }
         self.errors.extend(errors);
         for declaration in &file.declarations {
             if let Declaration::Import(import) = declaration {
@@ -332,6 +339,11 @@ impl Files {
     /// All files, the imported ones before those that import them, then the standard library's schedules.
     pub fn all(&self) -> impl Iterator<Item = &ast::File> {
         self.files.iter()
+    }
+
+    /// What looks wrong in the form of the files, and is accepted.
+    pub fn warnings(&self) -> &[Diagnostic] {
+        &self.warnings
     }
 
     /// The beginning of the root file.

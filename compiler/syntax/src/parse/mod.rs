@@ -4,6 +4,7 @@
 //! own, and `mistakes` says what is wrong with the others.
 
 mod build;
+mod divisions;
 mod errors;
 mod grammar;
 mod mistakes;
@@ -23,6 +24,7 @@ pub const MAX_NESTING: usize = 48;
 pub const MAX_DEPTH: u32 = 200;
 
 pub(crate) use build::strength;
+pub use divisions::divisions;
 pub(crate) use grammar::{Grammar, Rule};
 pub use scan::declarations as declaration_starts;
 

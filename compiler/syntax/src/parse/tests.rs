@@ -66,10 +66,10 @@ fn errors_say_what_was_expected() {
         ("pipeline p { require peak < 3 }", "a limit is written with `<=`, not with `<`"),
         ("model m() { head(1 }", "this `(` is never closed"),
         ("schedule x { order d { F[d }", "never closed"),
-        ("layer l { weight w: [2] = uniform }", "expected `zeros`, `ones` or `normal(deviation)`, found `uniform`"),
+        ("layer l { weight w: [2] = spread }", "expected `zeros`, `ones` or `normal(deviation)`, found `spread`"),
         ("schedule x {", "this `{` is never closed"),
         ("wat", "found `wat`"),
-        ("param é = 1", "names have no letter `é`"),
+        ("param é = 1", "names cannot contain the letter `é`"),
     ] {
         let found = messages(text);
         assert!(found[0].contains(message), "{text}: {found:?}");

@@ -150,6 +150,14 @@ impl StageCosts {
     /// Says which pair has another form.
     pub fn parse(text: &str) -> Result<Self, CostError> {
         let mut entries: Vec<Entry> = Vec::new();
+        if let Some(stages) =
+            text.split('[').skip(1).filter_map(|part| Some(part.split_once(']')?.0)).find(|part| part.contains(','))
+        {
+            let stage = stages.split(',').next().unwrap_or_default();
+            return Err(CostError(format!(
+                "`[{stages}]`: a cost is for one stage or a range of stages, as in `F[{stage}]=2,F[5..8]=3`"
+            )));
+        }
         for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
             let error =
                 |reason: &str| CostError(format!("`{pair}`: {reason}, as in `F=1,B=1,W=0.5,F[7]=1.3,comm=0.1`"));
@@ -395,6 +403,11 @@ mod tests {
             let error = StageCosts::parse(text).expect_err("malformed");
             assert!(error.to_string().contains(&format!("`{text}`")), "{error}");
         }
+        let error = StageCosts::parse("B=1,F[1,3]=2").expect_err("a range is meant, or two costs");
+        assert!(
+            error.0.starts_with("`[1,3]`: a cost is for one stage or a range of stages, as in `F[1]=2"),
+            "{error:?}"
+        );
         let error = StageCosts::parse("F=1,B=1,F=2").expect_err("contradicts itself");
         assert!(error.to_string().starts_with("`F=2`: `F` was given before"), "{error}");
         let error = StageCosts::parse("F[1]=1,F[0..2]=1,F[1..2]=2").expect_err("contradicts itself");

@@ -4,30 +4,34 @@ use std::ops::Range;
 
 /// A part of a text and what to write there.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Change {
+pub(in crate::parse::mistakes) struct Change {
     /// What to replace; empty to insert.
-    pub(super) at: Range<usize>,
+    pub(in crate::parse::mistakes) at: Range<usize>,
     /// What to write there.
-    pub(super) text: String,
+    pub(in crate::parse::mistakes) text: String,
 }
 
 /// What was probably meant.
 #[derive(Debug)]
-pub(super) struct Mistake {
-    pub(super) place: Range<usize>,
-    pub(super) label: String,
-    pub(super) message: String,
+pub(in crate::parse::mistakes) struct Mistake {
+    pub(in crate::parse::mistakes) place: Range<usize>,
+    pub(in crate::parse::mistakes) label: String,
+    pub(in crate::parse::mistakes) message: String,
     /// Other places, with words beside them.
-    pub(super) others: Vec<(Range<usize>, &'static str)>,
-    pub(super) help: Option<String>,
+    pub(in crate::parse::mistakes) others: Vec<(Range<usize>, &'static str)>,
+    pub(in crate::parse::mistakes) help: Option<String>,
     /// What makes the text one of the language, at least up to the next mistake.
-    pub(super) changes: Vec<Change>,
+    pub(in crate::parse::mistakes) changes: Vec<Change>,
     /// Whether the changes are only there to read on, and do not say what was meant.
-    pub(super) is_guess: bool,
+    pub(in crate::parse::mistakes) is_guess: bool,
 }
 
 impl Mistake {
-    pub(super) fn new(place: Range<usize>, label: impl Into<String>, message: impl Into<String>) -> Self {
+    pub(in crate::parse::mistakes) fn new(
+        place: Range<usize>,
+        label: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
         Self {
             place,
             label: label.into(),
@@ -40,35 +44,35 @@ impl Mistake {
     }
 
     /// Says what to do.
-    pub(super) fn help(mut self, help: impl Into<String>) -> Self {
+    pub(in crate::parse::mistakes) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }
 
     /// Points at another place.
-    pub(super) fn other(mut self, place: Range<usize>, words: &'static str) -> Self {
+    pub(in crate::parse::mistakes) fn other(mut self, place: Range<usize>, words: &'static str) -> Self {
         self.others.push((place, words));
         self
     }
 
     /// Writes something else.
-    pub(super) fn replace(mut self, at: Range<usize>, text: impl Into<String>) -> Self {
+    pub(in crate::parse::mistakes) fn replace(mut self, at: Range<usize>, text: impl Into<String>) -> Self {
         self.changes.push(Change { at, text: text.into() });
         self
     }
 
     /// Writes something more.
-    pub(super) fn insert(self, at: usize, text: impl Into<String>) -> Self {
+    pub(in crate::parse::mistakes) fn insert(self, at: usize, text: impl Into<String>) -> Self {
         self.replace(at..at, text)
     }
 
     /// Writes something no more.
-    pub(super) fn remove(self, at: Range<usize>) -> Self {
+    pub(in crate::parse::mistakes) fn remove(self, at: Range<usize>) -> Self {
         self.replace(at, "")
     }
 
     /// Says that the changes only let the parser read on.
-    pub(super) fn guess(mut self) -> Self {
+    pub(in crate::parse::mistakes) fn guess(mut self) -> Self {
         self.is_guess = true;
         self
     }

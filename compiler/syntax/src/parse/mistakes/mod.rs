@@ -5,23 +5,12 @@
 //! made in a copy, which is parsed again, until nothing is left to tell. A mistake that nobody knows is told in the
 //! words of the grammar, and its line is left out.
 
-mod bodies;
-mod brackets;
-mod comments;
-mod conditions;
-mod declarations;
-mod keywords;
-mod lines;
-mod loops;
-mod marks;
+mod known;
 mod mistake;
-mod names;
-mod numbers;
-mod operators;
 mod repaired;
 mod resume;
-mod tasks;
 mod view;
+mod within;
 
 use super::errors;
 use super::grammar::{Grammar, Rule};
@@ -34,31 +23,13 @@ use pest::error::Error;
 use repaired::{Repaired, changed};
 use std::cmp::Ordering;
 use std::ops::Range;
-use view::{Expert, View};
+use view::View;
 
 /// The most mistakes that are told of a text.
 const MOST: usize = 100;
 /// How many bytes may be parsed to find them: a few hundred mistakes in a text of some pages, a few dozen in one of a
 /// megabyte.
 const MOST_BYTES: usize = 8 << 20;
-
-/// All of them, those first whose mistakes look like those of others. Lists of one file stand together.
-const EXPERTS: &[&[Expert]] = &[
-    comments::EXPERTS,
-    brackets::BRACES,
-    keywords::SPELLING,
-    conditions::EXPERTS,
-    loops::EXPERTS,
-    tasks::EXPERTS,
-    numbers::EXPERTS,
-    declarations::EXPERTS,
-    names::EXPERTS,
-    bodies::EXPERTS,
-    keywords::EXPERTS,
-    lines::EXPERTS,
-    operators::EXPERTS,
-    brackets::EXPERTS,
-];
 
 /// Everything that keeps a text from being one of the language, in the order of the text; `error` is the first.
 pub(super) fn find(file: FileId, text: &str, error: Error<Rule>) -> Diagnostics {
@@ -113,7 +84,7 @@ impl Search {
         let text = self.copy.text().to_owned();
         let view = View::new(&text, error);
         self.bytes += text.len();
-        for mistake in EXPERTS.iter().copied().flatten().filter_map(|expert| expert(&view)) {
+        for mistake in known::experts().filter_map(|expert| expert(&view)) {
             if let Some(trial) = self.attempt(&view, &text, mistake)
                 && self.is_progress(&view, &trial)
             {
@@ -121,7 +92,7 @@ impl Search {
             }
         }
         // Of marks that are tried, the one with which the grammar reads furthest; the first of several.
-        let tried = marks::candidates(&view).into_iter().filter_map(|mistake| self.attempt(&view, &text, mistake));
+        let tried = known::candidates(&view).into_iter().filter_map(|mistake| self.attempt(&view, &text, mistake));
         let left = |trial: &Trial| trial.next.as_ref().map_or(0, |next| trial.repaired.len() - view::position(next));
         let trials: Vec<Trial> = tried.filter(|trial| trial.reads_on).collect();
         if let Some(trial) = trials.into_iter().min_by_key(left) {
@@ -164,8 +135,9 @@ impl Search {
     fn is_progress(&mut self, view: &View<'_>, trial: &Trial) -> bool {
         let Some(next) = trial.next.as_ref().filter(|_| !trial.reads_on && trial.stays) else { return trial.reads_on };
         let then = View::new(&trial.repaired, next);
-        let mut mistakes = EXPERTS.iter().copied().flatten().filter_map(|expert| expert(&then));
-        !then.expects_the_same(view)
+        let mut mistakes = known::experts().filter_map(|expert| expert(&then));
+        let is_other = touching(view, &trial.mistake.changes).is_some() || !then.expects_the_same(view);
+        is_other
             && mistakes.any(|mistake| self.attempt(&then, &trial.repaired, mistake).is_some_and(|trial| trial.reads_on))
     }
 

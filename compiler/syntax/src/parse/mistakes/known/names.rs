@@ -1,13 +1,13 @@
 //! Names: of which letters they are, and words that cannot be names.
 
-use super::mistake::Mistake;
-use super::view::{Expert, View, is_name, is_number, is_word};
 use crate::parse::grammar::{Grammar, Rule};
+use crate::parse::mistakes::mistake::Mistake;
+use crate::parse::mistakes::view::{Expert, View, is_name, is_number, is_word};
 use pest::Parser;
 use std::ops::Range;
 
 pub(super) const EXPERTS: &[Expert] =
-    &[letters, hyphens, reserved, reserved_in_expression, digits_first, quoted, path, missing];
+    &[letters, hyphens, reserved, reserved_in_expression, digits_first, quoted, path, missing, bracketed];
 
 /// Letters that a keyboard has and the language has not, with others that are read in their place.
 const LETTERS: &[(&str, &str)] = &[
@@ -64,8 +64,9 @@ fn letters(view: &View<'_>) -> Option<Mistake> {
     };
     let meant: String = word.chars().map(letter).collect();
     let strange = word.chars().find(|mark| !mark.is_ascii())?;
-    let mistake = Mistake::new(view.span(index, index), "other letters", format!("names have no letter `{strange}`"))
-        .help(format!("names are of the letters `a` to `z`, digits and `_`: write `{meant}`"));
+    let mistake =
+        Mistake::new(view.span(index, index), "other letters", format!("names cannot contain the letter `{strange}`"))
+            .help(format!("names are of the letters `a` to `z`, digits and `_`: write `{meant}`"));
     Some(everywhere(view, mistake, index, &meant))
 }
 
@@ -107,8 +108,9 @@ fn hyphens(view: &View<'_>) -> Option<Mistake> {
         "schedule" | "pipeline" | "layer" | "model" | "param" | "let" | "for" | "order" | "input" | "weight" | "data"
     );
     let meant = written.replace(['-', '.', '/'], "_");
-    let mistake = Mistake::new(view.span(first, last), "not one name", format!("names have no `{}`", view.word(0)))
-        .help(format!("names are of letters, digits and `_`: write `{meant}`"));
+    let mistake =
+        Mistake::new(view.span(first, last), "not one name", format!("names cannot contain `{}`", view.word(0)))
+            .help(format!("names are of letters, digits and `_`: write `{meant}`"));
     introduced.then(|| mistake.replace(view.span(first, last), meant))
 }
 
@@ -207,4 +209,19 @@ fn missing(view: &View<'_>) -> Option<Mistake> {
             .help(format!("write `{keyword} {name}`"))
             .insert(end, format!(" {name}"))
     })
+}
+
+/// `place (s) on s`.
+fn bracketed(view: &View<'_>) -> Option<Mistake> {
+    let name = view.word(1);
+    if view.word(0) != "(" || view.word(2) != ")" || !is_name(name) || !view.expects_name() || view.at == 0 {
+        return None;
+    }
+    let gap = if view.touches(0) { " " } else { "" };
+    let place = view.range(0).start..view.range(2).end;
+    Some(
+        Mistake::new(place.clone(), "not in brackets", "a name stands without brackets here")
+            .help(format!("write `{} {name}`", view.word(-1)))
+            .replace(place, format!("{gap}{name}")),
+    )
 }

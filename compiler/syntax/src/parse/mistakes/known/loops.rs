@@ -1,13 +1,16 @@
 //! Loops as other languages write them.
 
-use super::mistake::Mistake;
-use super::view::{Expert, View, is_name, is_number, is_word};
 use crate::parse::grammar::Rule;
+use crate::parse::mistakes::mistake::Mistake;
+use crate::parse::mistakes::view::{Expert, View, is_name, is_number, is_word};
 
 pub(super) const EXPERTS: &[Expert] = &[
     of_c,
     range_call,
     over_list,
+    bracketed,
+    two_loops,
+    two_variables,
     included_end,
     other_mark,
     stride,
@@ -113,6 +116,61 @@ fn over_list(view: &View<'_>) -> Option<Mistake> {
     })
 }
 
+/// `for m in (0..M) {`, `for m in reversed(0..M) {`.
+fn bracketed(view: &View<'_>) -> Option<Mistake> {
+    let opener = view.opener(view.at, &["(", "[", "{"])?;
+    let closer = view.closer(opener)?;
+    if view.word(0) != "." || view.word(1) != "." || view.token(opener) == "{" {
+        return None;
+    }
+    let function = opener.checked_sub(1).filter(|index| view.token(*index) != "in");
+    let first = function.unwrap_or(opener);
+    if view.token(first.checked_sub(1)?) != "in" {
+        return None;
+    }
+    let range = view.slice(opener + 1, closer.checked_sub(1)?);
+    let place = view.span(first, closer);
+    Some(match function {
+        Some(function) => {
+            let function = view.token(function);
+            let message = format!("a loop counts over `first..end`, not over `{function}(..)`");
+            Mistake::new(view.span(first, first), "not a function of this language", message)
+                .help("a loop counts up, one by one; write what you need in terms of its number: `M - 1 - k`")
+                .replace(place, range)
+                .guess()
+        }
+        None => Mistake::new(view.span(opener, opener), "not needed", "the range of a loop stands without brackets")
+            .help(format!("write `{range}`"))
+            .replace(place, range),
+    })
+}
+
+/// `for m in 0..M, k in 0..2 {`.
+fn two_loops(view: &View<'_>) -> Option<Mistake> {
+    let line = view.first_of_line(view.at)..view.at;
+    if view.word(0) != "," || view.word(2) != "in" || !line.into_iter().any(|index| view.token(index) == "for") {
+        return None;
+    }
+    let brace = (view.at..=view.last_of_line(view.at)).find(|index| view.token(*index) == "{")?;
+    let closer = view.closer(brace)?;
+    Some(
+        Mistake::new(view.range(0), "another loop", "a loop counts one number")
+            .help("write one loop inside the other")
+            .replace(view.range(0), " { for")
+            .insert(view.span(closer, closer).end, " }"),
+    )
+}
+
+/// `for i, m in ..`.
+fn two_variables(view: &View<'_>) -> Option<Mistake> {
+    let is_second = view.word(0) == "," && view.word(-2) == "for" && view.word(2) == "in" && is_name(view.word(1));
+    is_second.then(|| {
+        Mistake::new(view.range(-1).start..view.range(1).end, "two names", "a loop counts one number")
+            .help(format!("write `for {} in first..end`", view.word(1)))
+            .remove(view.range(-1).start..view.range(1).start)
+    })
+}
+
 /// `0..=M` and `0...M`.
 fn included_end(view: &View<'_>) -> Option<Mistake> {
     if !matches!(view.word(0), "=" | ".") || view.word(-1) != "." || view.word(-2) != "." {
@@ -154,7 +212,8 @@ fn other_mark(view: &View<'_>) -> Option<Mistake> {
 /// `for k in 0..M step 2 {`.
 fn stride(view: &View<'_>) -> Option<Mistake> {
     let is_mark = matches!(view.word(0), "step" | "by" | "stride" | ":" | ",");
-    if !is_mark || !view.expects_operator() || !view.follows_on_line(1) {
+    let is_inside = view.opener(view.at, &["(", "[", "{"]).is_some_and(|opener| view.token(opener) != "{");
+    if !is_mark || is_inside || !view.expects_operator() || !view.follows_on_line(1) {
         return None;
     }
     let in_loop = (view.first_of_line(view.at)..view.at).any(|index| view.token(index) == "in");

@@ -1,27 +1,25 @@
 //! One mark or small word too many, too few, or in place of another: found by trying what was expected.
 
-use super::mistake::Mistake;
-use super::view::{View, is_word};
+use super::keywords;
 use crate::parse::errors;
+use crate::parse::mistakes::mistake::Mistake;
+use crate::parse::mistakes::view::{View, is_word};
 
 /// Marks and words that join others, and mean nothing by themselves.
 fn is_joint(word: &str) -> bool {
     let is_mark = word.len() <= 2 && !word.is_empty() && !is_word(word) && !word.starts_with('"');
     is_mark && !matches!(word, "{" | "}")
-        || matches!(word, "of" | "to" | "as" | "is" | "by" | "do")
+        || matches!(word, "of" | "to" | "as" | "is" | "by" | "do" | "with" | "from")
         || is_expected(word)
 }
 
 /// Those of them that are tried where they are expected: not those that open something.
 fn is_expected(word: &str) -> bool {
-    matches!(
-        word,
-        ")" | "]" | "," | ":" | "=" | "&" | ".." | "<=" | "." | "on" | "at" | "in" | "every" | "then" | "with" | "from"
-    )
+    matches!(word, ")" | "]" | "," | ":" | "=" | "&" | ".." | "<=" | "." | "on" | "at" | "in" | "every" | "then")
 }
 
 /// Everything that is worth a try, the most probable first.
-pub(super) fn candidates(view: &View<'_>) -> Vec<Mistake> {
+pub(in crate::parse::mistakes) fn candidates(view: &View<'_>) -> Vec<Mistake> {
     let found = view.word(0);
     let mut expected: Vec<String> = view.expected_words().into_iter().filter(|word| is_expected(word)).collect();
     // `gpt(blocks 8)`: a name, and what can only be its value.
@@ -35,13 +33,28 @@ pub(super) fn candidates(view: &View<'_>) -> Vec<Mistake> {
     if view.follows_on_line(0) || !view.is_between_lines() {
         mistakes.extend(expected.iter().map(|word| missing(view, word)));
     }
-    if view.expects_operator() && is_word(found) && view.follows_on_line(0) {
+    if view.expects_operator() && view.follows_on_line(0) && is_factor(view, found) {
         mistakes.push(missing(view, "*"));
     }
     if is_joint(found) || !found.is_empty() && !is_word(found) && !matches!(found, "{" | "}") {
         mistakes.push(doubled(view));
     }
+    // A word of English between the others.
+    let is_plain = !found.is_empty() && found.bytes().all(|byte| byte.is_ascii_lowercase());
+    if is_plain && view.follows_on_line(0) && view.is_between_lines() && !keywords::is_keyword(found) {
+        mistakes.push(doubled(view));
+    }
     mistakes
+}
+
+/// Whether a word may be a factor: a number, a letter, or a name that was read before.
+fn is_factor(view: &View<'_>, word: &str) -> bool {
+    let is_size = word.ends_with('B') && word.starts_with(|mark: char| mark.is_ascii_digit());
+    let is_known = || view.tokens.iter().take(view.at).any(|token| &view.text[token.clone()] == word);
+    is_word(word)
+        && !is_size
+        && (word.len() == 1 || word.starts_with(|mark: char| mark.is_ascii_digit()) || is_known())
+        && !keywords::is_keyword(word)
 }
 
 fn instead(view: &View<'_>, meant: &str) -> Mistake {
@@ -82,7 +95,9 @@ fn missing(view: &View<'_>, word: &str) -> Mistake {
 
 fn doubled(view: &View<'_>) -> Mistake {
     let found = view.word(0);
+    // Words on both sides would become one.
+    let parts = view.touches(0) && view.touches(1) && is_word(view.word(-1)) && is_word(view.word(1));
     Mistake::new(view.range(0), "too many", format!("`{found}` is not expected here"))
         .help("leave it out")
-        .remove(view.range(0))
+        .replace(view.with_gap(view.at, view.at), if parts { " " } else { "" })
 }

@@ -1,10 +1,11 @@
 //! Marks at the ends of lines, and between a keyword and its value.
 
 use super::keywords;
-use super::mistake::Mistake;
-use super::view::{Expert, View, is_name, is_number, is_word};
+use crate::parse::mistakes::mistake::Mistake;
+use crate::parse::mistakes::view::{Expert, View, is_name, is_number, is_word};
 
-pub(super) const EXPERTS: &[Expert] = &[semicolons, comma_at_end, mark_behind_keyword, comma_before_keyword, arrow];
+pub(super) const EXPERTS: &[Expert] =
+    &[semicolons, comma_at_end, mark_behind_keyword, comma_before_keyword, arrow, message, second_limit, second_output];
 
 /// `stages D;`: all of the text are told at once.
 fn semicolons(view: &View<'_>) -> Option<Mistake> {
@@ -89,5 +90,38 @@ fn arrow(view: &View<'_>) -> Option<Mistake> {
         )
         .help(format!("write `{meant}`"))
         .replace(view.range(0).start..view.range(1).end, meant.as_str())
+    })
+}
+
+/// `require M >= 1, "too few"`.
+fn message(view: &View<'_>) -> Option<Mistake> {
+    let is_text = view.word(0) == "," && view.word(1).starts_with('"') && view.is_between_lines();
+    is_text.then(|| {
+        Mistake::new(view.range(1), "not needed", "a condition has no message of its own")
+            .help("leave it out: the condition itself is shown where it does not hold")
+            .remove(view.range(-1).end..view.range(1).end)
+    })
+}
+
+/// `require peak <= 8, bubble <= 0.2`.
+fn second_limit(view: &View<'_>) -> Option<Mistake> {
+    let is_limit =
+        view.word(0) == "," && matches!(view.word(1), "peak" | "memory" | "bubble") && view.is_between_lines();
+    is_limit.then(|| {
+        Mistake::new(view.range(0), "`require` is expected here", "`require` has one limit")
+            .help(format!("write `require {} <= ..` as well", view.word(1)))
+            .replace(view.range(0).start..view.range(1).start, " require ")
+    })
+}
+
+/// `output x, y`.
+fn second_output(view: &View<'_>) -> Option<Mistake> {
+    let word = view.token(view.first_of_line(view.at));
+    let last = view.expression_behind(view.at + 1)?;
+    (view.word(0) == "," && matches!(word, "output" | "loss") && view.is_between_lines()).then(|| {
+        Mistake::new(view.span(view.at, last), "a second value", format!("`{word}` has one value"))
+            .help("let several layers read the same one: `let` names layers, and `from` reads them")
+            .remove(view.span(view.at, last))
+            .guess()
     })
 }

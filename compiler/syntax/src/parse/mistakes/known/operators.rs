@@ -1,25 +1,12 @@
 //! Operators that other languages have, and marks of a word processor.
 
-use super::mistake::Mistake;
-use super::view::{Expert, View, Within, is_name, is_number};
 use crate::parse::grammar::Rule;
+use crate::parse::mistakes::mistake::Mistake;
+use crate::parse::mistakes::view::{Expert, View, is_name, is_number};
 use std::ops::Range;
 
-pub(super) const EXPERTS: &[Expert] = &[
-    letters,
-    single_quotes,
-    open_quote,
-    at_most,
-    matrix_product,
-    power,
-    spelt,
-    negation,
-    comparison,
-    assignment,
-    attribute,
-    indexed,
-    range,
-];
+pub(super) const EXPERTS: &[Expert] =
+    &[letters, single_quotes, open_quote, at_most, power, spelt, negation, comparison, assignment, indexed, range];
 
 /// Marks with the one of this language that they look like.
 const MARKS: &[(&str, &str)] = &[
@@ -140,21 +127,6 @@ fn at_most(view: &View<'_>) -> Option<Mistake> {
     )
 }
 
-/// `x @ w`.
-fn matrix_product(view: &View<'_>) -> Option<Mistake> {
-    if view.word(0) != "@" || view.within() != Within::Layer {
-        return None;
-    }
-    let first = view.operand_before(view.at.checked_sub(1)?)?;
-    let last = view.operand_behind(view.at + 1)?;
-    let meant = format!("matmul({}, {})", view.slice(first, view.at - 1), view.slice(view.at + 1, last));
-    Some(
-        Mistake::new(view.range(0), "not an operator", "there is no operator `@`")
-            .help(format!("write `{meant}`"))
-            .replace(view.span(first, last), meant),
-    )
-}
-
 /// `2 ** k` and `2 ^ k`.
 fn power(view: &View<'_>) -> Option<Mistake> {
     let is_doubled = view.word(0) == "*" && view.word(-1) == "*" && view.touches(0);
@@ -203,6 +175,7 @@ fn spelt(view: &View<'_>) -> Option<Mistake> {
         "|" => (view.at, "or"),
         "mod" | "rem" => (view.at, "%"),
         "div" => (view.at, "/"),
+        "x" | "X" if is_number(view.word(-1)) && view.follows_on_line(1) => (view.at, "*"),
         "is" if next == "not" => (view.at + 1, "!="),
         "is" | "eq" => (view.at, "=="),
         "ne" => (view.at, "!="),
@@ -271,53 +244,6 @@ fn assignment(view: &View<'_>) -> Option<Mistake> {
     })
 }
 
-/// `torch.matmul(x, w)` and `self.w`.
-fn attribute(view: &View<'_>) -> Option<Mistake> {
-    if view.word(0) != "." || !view.touches(0) || !view.touches(1) || !is_name(view.word(-1)) || !is_name(view.word(1))
-    {
-        return None;
-    }
-    let mut first = view.at - 1;
-    while first >= 2 && view.token(first - 1) == "." && is_name(view.token(first - 2)) {
-        first -= 2;
-    }
-    let mut last = view.at + 1;
-    while view.token(last + 1) == "." && is_name(view.token(last + 2)) {
-        last += 2;
-    }
-    let (written, meant) = (view.slice(first, last), view.token(last));
-    let owner = view.token(first);
-    let is_module =
-        matches!(owner, "torch" | "nn" | "F" | "np" | "jnp" | "math" | "self" | "tf" | "functional" | "std" | "model");
-    let place = view.span(first, last);
-    let mistake = Mistake::new(place.clone(), "not a name", format!("`{written}` is not a name: names have no `.`"));
-    if is_module {
-        return Some(mistake.help(format!("write `{meant}`")).replace(place, meant));
-    }
-    // A method: what it belongs to is its first argument.
-    if view.token(last + 1) == "(" && last == view.at + 1 {
-        let comma = if view.token(last + 2) == ")" { "" } else { ", " };
-        let written = view.span(first, last + 1);
-        let text = format!("{meant}({owner}{comma}");
-        return Some(
-            mistake.help(format!("functions stand before their arguments: write `{text}..)`")).replace(written, text),
-        );
-    }
-    Some(mistake.help("write a name without `.`").replace(place, owner).guess())
-}
-
-/// `1 + (0..2)`.
-fn range(view: &View<'_>) -> Option<Mistake> {
-    let is_range = view.word(0) == "." && view.word(1) == "." && view.expects_operator();
-    let last = view.expression_behind(view.at + 2).filter(|_| is_range)?;
-    Some(
-        Mistake::new(view.span(view.at, view.at + 1), "not an operator", "a range is not a number")
-            .help("a range stands alone, behind `on`, `then`, `else` or the `in` of a loop")
-            .remove(view.span(view.at, last))
-            .guess(),
-    )
-}
-
 /// `list[0]`.
 fn indexed(view: &View<'_>) -> Option<Mistake> {
     if view.word(0) != "["
@@ -339,5 +265,17 @@ fn indexed(view: &View<'_>) -> Option<Mistake> {
         .help("numbers are no lists; compute the value: `if k == 0 then a else b`")
         .remove(view.span(view.at, closer))
         .guess(),
+    )
+}
+
+/// `1 + (0..2)`.
+fn range(view: &View<'_>) -> Option<Mistake> {
+    let is_range = view.word(0) == "." && view.word(1) == "." && view.expects_operator();
+    let last = view.expression_behind(view.at + 2).filter(|_| is_range)?;
+    Some(
+        Mistake::new(view.span(view.at, view.at + 1), "not an operator", "a range is not a number")
+            .help("a range stands alone, behind `on`, `then`, `else` or the `in` of a loop")
+            .remove(view.span(view.at, last))
+            .guess(),
     )
 }

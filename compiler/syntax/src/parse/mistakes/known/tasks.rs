@@ -1,12 +1,16 @@
 //! Tasks: their letters, their brackets, and what stands between them.
 
-use super::mistake::Mistake;
-use super::view::{Expert, View, Within, is_name, is_word};
 use crate::parse::grammar::Rule;
+use crate::parse::mistakes::mistake::Mistake;
+use crate::parse::mistakes::view::{Expert, View, is_name, is_word};
+use crate::parse::mistakes::within::Within;
 
 pub(super) const EXPERTS: &[Expert] = &[
     other_letter,
     glued,
+    microbatch_before,
+    slot_in_order,
+    point_inside,
     round_brackets,
     no_brackets,
     no_stage,
@@ -71,6 +75,45 @@ fn glued(view: &View<'_>) -> Option<Mistake> {
             .help(format!("write `{meant}`"))
             .replace(view.range(0), meant),
     )
+}
+
+/// `F_m[d]`.
+fn microbatch_before(view: &View<'_>) -> Option<Mistake> {
+    let word = view.word(0);
+    let expected = view.expects(&[Rule::kind, Rule::task, Rule::block_task, Rule::pair]);
+    let (kind, microbatch) = word.split_once('_').filter(|(kind, rest)| is_kind(kind) && is_word(rest))?;
+    let closer = view.closer(view.at + 1).filter(|_| expected && view.word(1) == "[")?;
+    let stage = view.slice(view.at + 2, closer.checked_sub(1)?);
+    let meant = format!("{kind}[{stage}, {microbatch}]");
+    Some(
+        Mistake::new(view.range(0), "not a task", "the microbatch of a task stands in its brackets")
+            .help(format!("write `{meant}`"))
+            .replace(view.span(view.at, closer), meant),
+    )
+}
+
+/// `F[d] at 3` in an order.
+fn slot_in_order(view: &View<'_>) -> Option<Mistake> {
+    let is_slot = view.word(0) == "at" && view.word(-1) == "]" && view.within() == Within::Order;
+    let last = view.expression_behind(view.at + 1).filter(|_| is_slot)?;
+    Some(
+        Mistake::new(view.span(view.at, last), "not needed", "a task of an order has no start slot")
+            .help("leave it out: an order says what comes after what, and a `block` has start slots")
+            .remove(view.spaced(view.at).start..view.span(last, last).end),
+    )
+}
+
+/// `F[d.m]` and `F[d:m]`.
+fn point_inside(view: &View<'_>) -> Option<Mistake> {
+    let opener = view.opener(view.at, &["[", "{", "("])?;
+    let is_task = view.token(opener) == "[" && is_kind(view.token(opener.checked_sub(1)?));
+    let is_mark = matches!(view.word(0), "." | ":" | ";" | "/") && view.word(1) != view.word(0);
+    (is_task && is_mark && matches!(view.within(), Within::Order | Within::Block) && is_word(view.word(1))).then(|| {
+        let mark = view.word(0);
+        Mistake::new(view.range(0), "`,` is expected here", format!("stage and microbatch are not parted by `{mark}`"))
+            .help(format!("write `{}, {}`", view.word(-1), view.word(1)))
+            .replace(view.range(-1).end..view.range(1).start, ", ")
+    })
 }
 
 /// `F(d)` and `F{d}`.
@@ -165,7 +208,7 @@ fn variable<'t>(view: &View<'t>) -> &'t str {
 
 /// `F[d][m]`.
 fn two_brackets(view: &View<'_>) -> Option<Mistake> {
-    if view.word(0) != "[" || view.word(-1) != "]" || !view.touches(0) {
+    if !matches!(view.word(0), "[" | "(") || view.word(-1) != "]" || !view.touches(0) {
         return None;
     }
     let opener = view.opener_of(view.at - 1)?;
@@ -177,7 +220,8 @@ fn two_brackets(view: &View<'_>) -> Option<Mistake> {
     Some(
         Mistake::new(view.range(0), "not another bracket", "stage and microbatch stand in one bracket")
             .help(format!("write `{}[{inside}]`", view.token(opener - 1)))
-            .replace(view.range(-1).start..view.range(0).end, ", "),
+            .replace(view.range(-1).start..view.range(0).end, ", ")
+            .replace(view.span(closer, closer), "]"),
     )
 }
 
@@ -185,7 +229,7 @@ fn two_brackets(view: &View<'_>) -> Option<Mistake> {
 fn range_of_stages(view: &View<'_>) -> Option<Mistake> {
     let opener = view.opener(view.at, &["[", "{", "("])?;
     let kind = opener.checked_sub(1)?;
-    let is_range = (view.word(0) == "." && view.word(1) == ".") || view.word(0) == ":";
+    let is_range = view.word(0) == "." && view.word(1) == "." || view.word(0) == ":" && !is_name(view.word(1));
     if view.token(opener) != "[" || !is_kind(view.token(kind)) || !is_range || view.within() != Within::Order {
         return None;
     }
@@ -247,7 +291,7 @@ fn times(view: &View<'_>) -> Option<Mistake> {
 
 fn repeated(view: &View<'_>, first: usize, last: usize, task: &str, count: &str) -> Mistake {
     let meant = format!("repeat {count} {{ {task} }}");
-    Mistake::new(view.span(first, last), "a task is not a number", "tasks are not multiplied")
+    Mistake::new(view.span(first, last), "a task is not a number", "tasks cannot be multiplied")
         .help(format!("write `{meant}`"))
         .replace(view.span(first, last), meant)
 }

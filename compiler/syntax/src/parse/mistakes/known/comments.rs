@@ -1,9 +1,9 @@
 //! Comments as other languages write them, and `//` that was meant as a division.
 
-use super::mistake::Mistake;
-use super::view::{Expert, View, is_word};
+use crate::parse::mistakes::mistake::Mistake;
+use crate::parse::mistakes::view::{Expert, View, is_word};
 
-pub(super) const EXPERTS: &[Expert] = &[hash, block, dashes, division];
+pub(super) const EXPERTS: &[Expert] = &[hash, block, dashes, page, docstring, division];
 
 /// `# a comment`: all of the text are told at once.
 fn hash(view: &View<'_>) -> Option<Mistake> {
@@ -58,6 +58,45 @@ fn dashes(view: &View<'_>) -> Option<Mistake> {
             .help("write `//` for `--`")
             .replace(start..start + 2, "//")
     })
+}
+
+/// `<!-- a comment -->`.
+fn page(view: &View<'_>) -> Option<Mistake> {
+    let start = view.range(0).start;
+    let line = view.text[start..].split('\n').next().unwrap_or_default();
+    line.starts_with("<!--").then(|| {
+        let mistake = Mistake::new(
+            start..start + 4,
+            "not the beginning of a comment",
+            "comments begin with `//`, not with `<!--`",
+        )
+        .help("write `//` for `<!--`")
+        .replace(start..start + 4, "//");
+        match line.find("-->") {
+            Some(end) => mistake.remove(start + end..start + end + 3),
+            None => mistake,
+        }
+    })
+}
+
+/// `"""What it is."""` before a declaration.
+fn docstring(view: &View<'_>) -> Option<Mistake> {
+    let start = view.range(0).start;
+    let mark = ["\"\"\"", "'''"].into_iter().find(|mark| view.text[start..].starts_with(mark))?;
+    let end = start + 3 + view.text[start + 3..].find(mark)?;
+    let lines =
+        view.text[start + 3..end].trim().lines().map(|line| format!("/// {}", line.trim()).trim_end().to_owned());
+    let gap = format!("\n{}", " ".repeat(view.indentation(view.at)));
+    let text = lines.collect::<Vec<_>>().join(&gap);
+    Some(
+        Mistake::new(
+            start..start + 3,
+            "not the beginning of a comment",
+            format!("comments begin with `//`, not with `{mark}`"),
+        )
+        .help("write `///` before each line of what documents a declaration")
+        .replace(start..end + 3, text),
+    )
 }
 
 /// `(D // 2)`: the bracket lies in a comment.

@@ -1,11 +1,12 @@
 //! Numbers and sizes.
 
-use super::mistake::Mistake;
-use super::view::{Expert, View, is_number};
+use crate::parse::grammar::Rule;
+use crate::parse::mistakes::mistake::Mistake;
+use crate::parse::mistakes::view::{Expert, View, is_number};
 use std::ops::Range;
 
 pub(super) const EXPERTS: &[Expert] =
-    &[apart, decimal_unit, grouped, no_digit, hexadecimal, exponent, percent, time, suffix, product, sign];
+    &[apart, bare_memory, decimal_unit, grouped, no_digit, hexadecimal, exponent, percent, time, suffix, product, sign];
 
 /// The unit that was meant: letters as people write them.
 fn unit(word: &str) -> Option<&'static str> {
@@ -55,6 +56,17 @@ fn apart(view: &View<'_>) -> Option<Mistake> {
     )
 }
 
+/// `devices 4 8GiB`.
+fn bare_memory(view: &View<'_>) -> Option<Mistake> {
+    let (range, ..) = parts(view).filter(|(_, _, letters)| unit(letters).is_some())?;
+    let end = view.range(-1).end;
+    view.expects(&[Rule::kw_memory]).then(|| {
+        Mistake::new(range.clone(), "`memory` is missing before this", "a size stands behind a number")
+            .help(format!("write `memory {}`", &view.text[range]))
+            .insert(end, " memory")
+    })
+}
+
 /// `80GB`.
 fn decimal_unit(view: &View<'_>) -> Option<Mistake> {
     let (range, number, letters) = parts(view)?;
@@ -75,7 +87,7 @@ fn grouped(view: &View<'_>) -> Option<Mistake> {
         text.contains('_') && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_' || byte == b'.');
     let meant = text.replace('_', "");
     is_grouped.then(|| {
-        Mistake::new(range.clone(), "not a number", "digits are not grouped")
+        Mistake::new(range.clone(), "not a number", "digits cannot be grouped with `_`")
             .help(format!("write `{meant}`"))
             .replace(range, meant)
     })
@@ -179,13 +191,9 @@ fn time(view: &View<'_>) -> Option<Mistake> {
     let costs =
         (view.first_of_line(view.at)..view.at).any(|index| matches!(view.token(index), "cost" | "slots" | "every"));
     (is_time && costs).then(|| {
-        Mistake::new(
-            range.clone(),
-            "a number without unit",
-            format!("durations have no unit, and here stands `{letters}`"),
-        )
-        .help(format!("write `{number}`: all durations are in the same unit, which you choose"))
-        .replace(range, number)
+        Mistake::new(range.clone(), "a number without unit", format!("durations have no unit such as `{letters}`"))
+            .help(format!("write `{number}`: all durations are in the same unit, which you choose"))
+            .replace(range, number)
     })
 }
 

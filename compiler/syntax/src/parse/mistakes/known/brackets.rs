@@ -1,7 +1,7 @@
 //! Brackets without a partner: how lines are indented says which one, and where its partner is missing.
 
-use super::mistake::Mistake;
-use super::view::{Expert, View, is_word};
+use crate::parse::mistakes::mistake::Mistake;
+use crate::parse::mistakes::view::{Expert, View, is_word};
 
 /// Those that know braces, which make what follows look wrong.
 pub(super) const BRACES: &[Expert] = &[unclosed_brace, needless_brace];

@@ -1,8 +1,8 @@
 //! What belongs together without braces: behind a colon, or by its indentation.
 
-use super::mistake::Mistake;
-use super::view::{Expert, View};
 use crate::parse::grammar::Rule;
+use crate::parse::mistakes::mistake::Mistake;
+use crate::parse::mistakes::view::{Expert, View};
 
 pub(super) const EXPERTS: &[Expert] = &[body, keyword_end];
 

@@ -1,8 +1,8 @@
 //! Conditions as other languages write them.
 
-use super::mistake::Mistake;
-use super::view::{Expert, View};
 use crate::parse::grammar::Rule;
+use crate::parse::mistakes::mistake::Mistake;
+use crate::parse::mistakes::view::{Expert, View};
 
 pub(super) const EXPERTS: &[Expert] =
     &[else_if, question_mark, behind_value, braces_in_expression, then_before_body, missing_else];
@@ -76,7 +76,7 @@ fn braces_in_expression(view: &View<'_>) -> Option<Mistake> {
     }
     let closer = view.closer(view.at)?;
     let mut mistake =
-        Mistake::new(view.range(0), "`then` is expected here", "the value of an `if` stands in no braces")
+        Mistake::new(view.range(0), "`then` is expected here", "an `if` inside an expression has no braces")
             .help("inside an expression, write `if condition then value else other`")
             .replace(view.range(0), "then")
             .remove(view.spaced(closer));

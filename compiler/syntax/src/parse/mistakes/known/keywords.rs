@@ -1,10 +1,11 @@
 //! Keywords: misspelt, of another language, or at a place that does not know them.
 
-use super::mistake::Mistake;
-use super::resume;
-use super::view::{Expert, View, Within, is_name};
 use crate::parse::errors;
 use crate::parse::grammar::{Grammar, Rule};
+use crate::parse::mistakes::mistake::Mistake;
+use crate::parse::mistakes::resume;
+use crate::parse::mistakes::view::{Expert, View, is_name};
+use crate::parse::mistakes::within::Within;
 use crate::suggest;
 use pest::Parser;
 
@@ -26,7 +27,7 @@ const SYNONYMS: &[(Within, &[&str], &str)] = &[
     (Within::Order, &["otherwise"], "else"),
     (Within::Layer, &["return", "returns", "result", "out", "yield"], "output"),
     (Within::Layer, &["param", "parameter", "parameters", "weights", "learnable"], "weight"),
-    (Within::Layer, &["inputs", "arg", "in", "forward"], "input"),
+    (Within::Layer, &["inputs", "arg", "in"], "input"),
     (Within::Layer, &["objective", "minimize"], "loss"),
     (Within::Layer, &["tokens", "batch"], "data"),
     (
@@ -249,7 +250,7 @@ fn value(view: &View<'_>) -> Option<Mistake> {
         ),
         (
             &[Rule::init],
-            "first value of a weight",
+            "first values",
             &[
                 ("one", "ones"),
                 ("zero", "zeros"),
@@ -259,6 +260,10 @@ fn value(view: &View<'_>) -> Option<Mistake> {
                 ("random", "normal(0.02)"),
                 ("gaussian", "normal(0.02)"),
                 ("none", "zeros"),
+                ("uniform", "normal(0.02)"),
+                ("rand", "normal(0.02)"),
+                ("xavier", "normal(0.02)"),
+                ("kaiming", "normal(0.02)"),
             ],
             "weights start as `zeros`, `ones` or `normal(deviation)`",
         ),

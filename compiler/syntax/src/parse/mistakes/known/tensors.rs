@@ -1,0 +1,229 @@
+//! Tensors and layers as PyTorch has them.
+
+use crate::parse::grammar::Rule;
+use crate::parse::mistakes::mistake::Mistake;
+use crate::parse::mistakes::view::{Expert, View, is_name, is_word};
+use crate::parse::mistakes::within::Within;
+
+pub(super) const EXPERTS: &[Expert] = &[
+    matrix_product,
+    attribute,
+    bare_shape,
+    no_first_values,
+    deviation,
+    arguments_of_normal,
+    chain,
+    times,
+    loop_of_layers,
+];
+
+/// `x @ w`.
+fn matrix_product(view: &View<'_>) -> Option<Mistake> {
+    if view.word(0) != "@" || view.within() != Within::Layer {
+        return None;
+    }
+    let first = view.operand_before(view.at.checked_sub(1)?)?;
+    let last = view.operand_behind(view.at + 1)?;
+    let is_transposed = view.token(last + 1) == "." && view.token(last + 2) == "T";
+    let (left, right) = (view.slice(first, view.at - 1), view.slice(view.at + 1, last));
+    let right = if is_transposed { format!("transpose({right}, 1, 0)") } else { right.to_owned() };
+    let last = if is_transposed { last + 2 } else { last };
+    let meant = format!("matmul({left}, {right})");
+    Some(
+        Mistake::new(view.range(0), "not an operator", "there is no operator `@`")
+            .help(format!("write `{meant}`"))
+            .replace(view.span(first, last), meant),
+    )
+}
+
+/// `torch.matmul(x, w)` and `self.w`.
+fn attribute(view: &View<'_>) -> Option<Mistake> {
+    if view.word(0) != "." || !view.touches(0) || !view.touches(1) || !is_name(view.word(-1)) || !is_name(view.word(1))
+    {
+        return None;
+    }
+    let mut first = view.at - 1;
+    while first >= 2 && view.token(first - 1) == "." && is_name(view.token(first - 2)) {
+        first -= 2;
+    }
+    let mut last = view.at + 1;
+    while view.token(last + 1) == "." && is_name(view.token(last + 2)) {
+        last += 2;
+    }
+    let (written, meant) = (view.slice(first, last), view.token(last));
+    if meant == "shape" && view.token(last + 1) == "[" {
+        return size(view, first, last);
+    }
+    if meant == "T" {
+        let owner = view.slice(first, last - 2);
+        let text = format!("transpose({owner}, 1, 0)");
+        return Some(
+            Mistake::new(
+                view.span(first, last),
+                "not a name",
+                format!("`{written}` is not a name: names cannot contain `.`"),
+            )
+            .help(format!("write `{text}`"))
+            .replace(view.span(first, last), text),
+        );
+    }
+    let owner = view.token(first);
+    let is_module =
+        matches!(owner, "torch" | "nn" | "F" | "np" | "jnp" | "math" | "self" | "tf" | "functional" | "std" | "model");
+    let place = view.span(first, last);
+    let mistake =
+        Mistake::new(place.clone(), "not a name", format!("`{written}` is not a name: names cannot contain `.`"));
+    if is_module {
+        return Some(mistake.help(format!("write `{meant}`")).replace(place, meant));
+    }
+    // A method: what it belongs to is its first argument.
+    if view.token(last + 1) == "(" && last == view.at + 1 {
+        let comma = if view.token(last + 2) == ")" { "" } else { ", " };
+        let written = view.span(first, last + 1);
+        let text = format!("{meant}({owner}{comma}");
+        return Some(
+            mistake.help(format!("functions stand before their arguments: write `{text}..)`")).replace(written, text),
+        );
+    }
+    Some(mistake.help("write a name without `.`").replace(place, owner).guess())
+}
+
+/// `x.shape[0]`.
+fn size(view: &View<'_>, first: usize, last: usize) -> Option<Mistake> {
+    let closer = view.closer(last + 1)?;
+    let (owner, dimension) = (view.slice(first, last.checked_sub(2)?), view.slice(last + 2, closer.checked_sub(1)?));
+    let meant = format!("size({owner}, {dimension})");
+    Some(
+        Mistake::new(view.span(first, closer), "not a name", "a tensor has no attributes")
+            .help(format!("write `{meant}`"))
+            .replace(view.span(first, closer), meant),
+    )
+}
+
+/// `weight w: [n] = normal`.
+fn deviation(view: &View<'_>) -> Option<Mistake> {
+    let end = view.range(-1).end;
+    (view.word(-1) == "normal" && view.expects(&[Rule::open_round]) && view.word(0) != "(").then(|| {
+        Mistake::new(end..end, "a number is missing here", "`normal` does not say how far its numbers spread")
+            .help("write `normal(0.02)`")
+            .insert(end, "(0.02)")
+    })
+}
+
+/// `normal(mean = 0, std = 0.02)`.
+fn arguments_of_normal(view: &View<'_>) -> Option<Mistake> {
+    let opener = view.opener(view.at, &["(", "[", "{"])?;
+    let is_normal = view.token(opener.checked_sub(1)?) == "normal" && matches!(view.word(0), "=" | ",");
+    let closer = view.closer(opener).filter(|_| is_normal)?;
+    let arguments = view.arguments(opener, closer);
+    let last = arguments.last()?;
+    let value = last.split_once('=').map_or(*last, |(_, value)| value.trim());
+    let meant = format!("normal({value})");
+    Some(
+        Mistake::new(
+            view.span(opener, closer),
+            "one number",
+            "`normal` takes its standard deviation, and nothing else",
+        )
+        .help(format!("write `{meant}`"))
+        .replace(view.span(opener - 1, closer), meant),
+    )
+}
+
+/// `embedding() -> block()` and `embedding() >> block()`.
+fn chain(view: &View<'_>) -> Option<Mistake> {
+    let second = view.word(1);
+    let is_pair = matches!((view.word(0), second), ("-" | "=" | "|", ">") | (">", ">")) && view.touches(1);
+    let last = view.at + usize::from(is_pair);
+    let is_mark = is_pair || matches!(view.word(0), "|" | ">" | "+");
+    let is_chain = view.word(-1) == ")" && view.within() == Within::Model && is_name(view.token(last + 1));
+    (is_mark && is_chain).then(|| {
+        let mark = view.slice(view.at, last);
+        Mistake::new(view.span(view.at, last), "not needed", format!("`{mark}` stands between two layers"))
+            .help("write layers one after the other: each reads the one before it")
+            .remove(view.spaced(view.at).start..view.span(last, last).end)
+    })
+}
+
+/// `block() * 4`.
+fn times(view: &View<'_>) -> Option<Mistake> {
+    if view.word(0) != "*" || view.word(-1) != ")" || view.within() != Within::Model {
+        return None;
+    }
+    let first = view.operand_before(view.at.checked_sub(1)?)?;
+    let last = view.expression_behind(view.at + 1)?;
+    let meant = format!("repeat {} {{ {} }}", view.slice(view.at + 1, last), view.slice(first, view.at - 1));
+    Some(
+        Mistake::new(view.span(first, last), "a layer is not a number", "layers cannot be multiplied")
+            .help(format!("write `{meant}`"))
+            .replace(view.span(first, last), meant),
+    )
+}
+
+/// `for k in 0..4 {` in a model.
+fn loop_of_layers(view: &View<'_>) -> Option<Mistake> {
+    let brace = (view.at..=view.last_of_line(view.at)).find(|index| matches!(view.token(*index), "{" | ":"))?;
+    let points = (view.at..brace).find(|index| view.token(*index) == "." && view.token(index + 1) == ".");
+    if view.word(0) != "for" || view.within() != Within::Model {
+        return None;
+    }
+    let count = match points {
+        Some(points) if view.slice(view.at + 3, points - 1) == "0" => view.slice(points + 2, brace - 1).to_owned(),
+        Some(points) => {
+            format!("{} - ({})", view.slice(points + 2, brace - 1), view.slice(view.at + 3, points.saturating_sub(1)))
+        }
+        None if view.word(3) == "range" => view.slice(view.at + 5, brace.checked_sub(2)?).to_owned(),
+        None => return None,
+    };
+    Some(
+        Mistake::new(view.range(0), "not at this place", "a model repeats layers without counting them")
+            .help(format!("write `repeat {count}`"))
+            .replace(view.span(view.at, brace - 1), format!("repeat {count}")),
+    )
+}
+
+/// `weight w: 4, 4 = zeros`.
+fn bare_shape(view: &View<'_>) -> Option<Mistake> {
+    if !view.expects(&[Rule::shape, Rule::open_square]) || view.within() != Within::Layer {
+        return None;
+    }
+    if view.word(0) == "(" {
+        let closer = view.closer(view.at)?;
+        return Some(
+            Mistake::new(view.range(0), "`[` is expected here", "the sizes of a tensor stand in square brackets")
+                .help(format!("write `[{}]`", view.slice(view.at + 1, closer.saturating_sub(1))))
+                .replace(view.range(0), "[")
+                .replace(view.span(closer, closer), "]"),
+        );
+    }
+    if is_name(view.word(0)) && view.word(1) == "[" {
+        return Some(
+            Mistake::new(view.range(0), "not needed", "weights have no type of their own")
+                .help("leave it out: a pipeline chooses with `precision`")
+                .remove(view.range(0)),
+        );
+    }
+    if !is_word(view.word(0)) {
+        return None;
+    }
+    let assign = (view.at..=view.last_of_line(view.at)).find(|index| view.token(*index) == "=");
+    let last = assign.map_or(view.last_of_line(view.at), |assign| assign.saturating_sub(1));
+    let sizes = view.slice(view.at, last);
+    Some(
+        Mistake::new(view.span(view.at, last), "not in brackets", "the sizes of a tensor stand in square brackets")
+            .help(format!("write `[{sizes}]`"))
+            .replace(view.span(view.at, last), format!("[{sizes}]")),
+    )
+}
+
+/// `weight w: [4, 4]`.
+fn no_first_values(view: &View<'_>) -> Option<Mistake> {
+    let ends = view.begins_line(view.at) || matches!(view.word(0), "}" | "");
+    let end = view.range(-1).end;
+    (view.within() == Within::Layer && view.word(-1) == "]" && view.expects(&[Rule::assign]) && ends).then(|| {
+        Mistake::new(end..end, "`=` is missing here", "a weight does not say what it is before training")
+            .help("write `= zeros`, `= ones` or `= normal(deviation)`")
+            .insert(end, " = zeros")
+            .guess()
+    })
+}
