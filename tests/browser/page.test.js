@@ -257,7 +257,36 @@ test("a target that does not fit is drawn with what speaks against it", async ()
   const { url } = plot("over", "std:1f1b", "--set", "devices=4", "--set", "microbatches=8", "--memory", "3");
   const page = await visit(url);
   assert.match(await page.locator(".verdict").innerText(), /rejected[\s\S]*d0 holds 4 units .* may hold 3/);
+  assert.match(await page.locator(".verdict").innerText(), /d0 exceeds its 3 units from 3 on, by up to 1 unit/);
   assert.match(await page.locator(".devices tbody tr").first().innerText(), /4 units\s+3 units/);
+  await page.close();
+});
+
+test("a schedule that is stuck is drawn up to where its devices stand", async () => {
+  const { url, picture } = plot("stuck", "tests/ui/deadlock/ring.pipe");
+  const page = await visit(url);
+  assert.equal(picture.stop.reason, "deadlock");
+  assert.match(await page.locator(".cards").innerText(), /stuck at\s+0\s+tasks that run\s+0 of 32/);
+  assert.match(await page.locator(".waits").innerText(), /d0 at F s1 m3 \(line 6\) waits for F s0 m3 of d3 \(line 7\)/);
+  for (const name of ["critical", "memory", "queues"]) assert.equal(await page.locator(`[data-id="${name}"]`).isVisible(), false, name);
+  const text = await page.locator("main").innerText();
+  assert.doesNotMatch(text, /critical path|memory|peak|bubble|makespan/i);
+  const [wait] = picture.stop.cycles[0];
+  await page.locator(".lanes").focus();
+  for (const key of ["ArrowRight", "Enter", "n", "l", "m", "c", "Escape"]) await page.keyboard.press(key);
+  await page.evaluate((task) => timeline.select(task), wait.task);
+  assert.match(await page.locator(".details").innerText(), /never runs\s+d0 at F s1 m3/);
+  // What never runs is no colour of a kind in the strip either.
+  const colours = await page.evaluate(() => {
+    const { image } = timeline.panels.overview;
+    const { data } = image.getContext("2d").getImageData(0, 0, image.width, image.height);
+    const kinds = timeline.painter.fills.flat().map(({ parts }) => parts.join());
+    const found = new Set();
+    for (let at = 0; at < data.length; at += 4) if (data[at + 3] === 255) found.add([...data.slice(at, at + 3)].join());
+    return { shown: [...found], kinds };
+  });
+  assert.ok(colours.shown.length > 0 && colours.shown.every((one) => !colours.kinds.includes(one)), `${colours.shown}`);
+  assert.deepEqual(page.complaints, []);
   await page.close();
 });
 

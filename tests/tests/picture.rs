@@ -5,6 +5,7 @@ use pipe_compiler::elaborate::Request as Choice;
 use pipe_compiler::report::Report;
 use pipe_compiler::{Compilation, Request};
 use pipe_ir::instruction::{Class, Instruction};
+use pipe_plot::stop::Misfit;
 use pipe_plot::tracks::Occupancy;
 use pipe_plot::{Cause, Collective, DrawnTask, Moments, Picture, Reason};
 use pipe_schedule::memory_limit::MemoryLimit;
@@ -13,6 +14,7 @@ use pipe_schedule::timing::timeline::{Together, simulate_with};
 use pipe_schedule::units::Ticks;
 use pipe_syntax::stdlib;
 use pipe_tests::cases::{compile_text, files, read, report, root};
+use pipec::drawing::svg;
 use std::collections::BTreeSet;
 
 const COSTS: [&str; 3] = ["", "F=2,B=3,W=1,comm=0.5", "F=1,B=1.25,W=0.7,comm=0.2,comm[0-1]=1.5"];
@@ -219,6 +221,79 @@ fn limits_and_causes_are_those_that_were_given() {
     assert!(of(3).contains(&(Cause::CoolDown, None, 7.5)), "{:?}", of(3));
     assert!(of(0).iter().any(|(cause, device, _)| *cause == Cause::Waiting && *device == Some(1)), "{:?}", of(0));
     assert!(of(0).iter().any(|(cause, ..)| *cause == Cause::Communication), "{:?}", of(0));
+}
+
+#[test]
+fn where_memory_does_not_suffice_says_since_when_and_by_how_much() {
+    let text = stdlib::schedule("1f1b").expect("a standard schedule");
+    let settings = vec![("devices".to_owned(), 4), ("microbatches".to_owned(), 8)];
+    let misfits = |limit: &str| {
+        let memory = Some(MemoryLimit::parse(limit).expect("a limit"));
+        let choice = Choice { settings: settings.clone(), ..Choice::default() };
+        let (compilation, _) =
+            compile_text("std:1f1b", text, &root(), &Request { choice, memory, ..Request::default() });
+        let picture = Picture::new(&compilation).expect("a picture");
+        let one = |one: &Misfit| (one.device, one.from, one.limit, one.over);
+        picture.misfits.iter().map(one).collect::<Vec<_>>()
+    };
+    // A device takes a forward in every slot from its first one on.
+    assert_eq!(misfits("2"), [(0, 2, 2.0, 2.0), (1, 3, 2.0, 1.0)]);
+    assert_eq!(misfits("4"), []);
+}
+
+/// What is wrong with the picture of a schedule that is stuck.
+fn wrong_stop(name: &str, compilation: &Compilation) -> Vec<String> {
+    let Some(picture) = Picture::new(compilation) else { return vec![format!("{name}: no picture")] };
+    let Some(stop) = &picture.stop else { return vec![format!("{name}: it is not stuck")] };
+    let mut wrong: Vec<String> = Vec::new();
+    let mut demand = |holds: bool, what: &dyn Fn() -> String| {
+        if !holds {
+            wrong.push(format!("{name}: {}", what()));
+        }
+    };
+    let runs = |index: u32| {
+        let task = &picture.tasks[index as usize];
+        index - picture.devices[task.device as usize].tasks[0] < stop.ran[task.device as usize]
+    };
+    for (index, task) in (0..).zip(&picture.tasks) {
+        let is_before = if runs(index) { task.end <= stop.at } else { task.start >= stop.at };
+        demand(is_before, &|| format!("{task:?} and the stop at {}", stop.at));
+    }
+    let of_all: u32 =
+        picture.devices.iter().map(|device| device.tasks[1]).sum::<u32>() + stop.hidden.iter().sum::<u32>();
+    let tasks = picture.report.as_ref().expect("a report").sizes.tasks;
+    // A task of several devices is shown on each of them.
+    demand(tasks.is_some_and(|tasks| tasks <= of_all as usize), &|| format!("{of_all} of {tasks:?} tasks"));
+    demand(!stop.cycles.is_empty(), &|| "nobody waits".to_owned());
+    for cycle in &stop.cycles {
+        for (wait, next) in cycle.iter().zip(cycle.iter().cycle().skip(1)) {
+            let task = |index: u32| &picture.tasks[index as usize];
+            demand(!runs(wait.task) && !runs(wait.needs), &|| format!("{wait:?} runs"));
+            demand(task(next.task).device == task(wait.needs).device, &|| format!("{wait:?}, then {next:?}"));
+            demand(task(next.task).start <= task(wait.needs).start, &|| format!("{next:?} is behind {wait:?}"));
+            demand(wait.line > 0 && wait.needs_line > 0, &|| format!("{wait:?} has no line"));
+        }
+    }
+    demand(picture.memory.is_empty() && picture.critical_path.is_empty(), &|| "figures of a whole step".to_owned());
+    match svg::draw(compilation) {
+        Ok(svg) => demand(svg.matches("marker-end").count() > 1, &|| "no arrows are drawn".to_owned()),
+        Err(why) => demand(false, &|| why.clone()),
+    }
+    wrong
+}
+
+#[test]
+fn a_schedule_that_is_stuck_is_drawn_up_to_where_its_devices_stand() {
+    let mut failures = Vec::new();
+    let folder = root().join("tests/ui/deadlock");
+    let mut n_drawn = 0;
+    for path in files(&folder, "pipe") {
+        let (compilation, _) = compile_text("stuck.pipe", &read(&path), &folder, &Request::default());
+        failures.extend(wrong_stop(&path.display().to_string(), &compilation));
+        n_drawn += 1;
+    }
+    report(&failures);
+    assert!(n_drawn >= 8, "{n_drawn} sources");
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub mod report;
 mod request;
 pub mod resolve_costs;
 mod results;
+pub mod stuck;
 mod suggest_fix;
 pub mod timing;
 pub mod torch;
@@ -30,6 +31,7 @@ use pipe_syntax::files;
 use pipe_syntax::source::{Source, Sources};
 use report::{Finding, Report};
 use results::Results;
+use stuck::Stuck;
 
 /// Everything that is known about a target. What could not be computed is missing.
 #[derive(Clone, PartialEq, Debug)]
@@ -40,6 +42,8 @@ pub struct Compilation {
     pub analysis: Option<Analysis>,
     /// What devices do, if the target is accepted; none where a stage lives on several devices at once.
     pub program: Option<Verified>,
+    /// How far the schedule comes, if it is stuck.
+    pub stuck: Option<Stuck>,
     /// The program of a target that needs more memory than it may have: never to be run, but drawn.
     pub misfit: Option<Program>,
     /// Everything that speaks against the target, and warnings.
@@ -53,7 +57,7 @@ impl Compilation {
     pub fn rejected(target: &str, diagnostics: Diagnostics, sources: &Sources) -> Self {
         let mut report = Report::new(target);
         report.conclude(&diagnostics, sources);
-        Self { report, analysis: None, program: None, misfit: None, diagnostics, our_mistakes: Vec::new() }
+        Self { report, analysis: None, stuck: None, program: None, misfit: None, diagnostics, our_mistakes: Vec::new() }
     }
 
     /// Takes the verdict from what was found; mistakes of ours are findings like others.
@@ -85,6 +89,7 @@ pub fn compile(sources: &mut Sources, root: Source, loader: &files::Loader<'_>, 
         Compilation { report: Report::of(&target, &results), ..Compilation::rejected(&target, Vec::new(), sources) };
     compilation.diagnostics = results.warnings;
     compilation.analysis = results.analysis;
+    compilation.stuck = results.stuck;
     match (found, results.program) {
         (Err(found), program) => {
             compilation.diagnostics.extend(found);
@@ -143,7 +148,11 @@ fn steps(
     }
     let elaborated = &*results.elaborated.insert(elaborated);
     // gives evidence: nothing waits forever
-    let (order, stages) = both(check::check(&elaborated.schedule), stages)?;
+    let order = check::check(&elaborated.schedule);
+    if let (Err(found), Ok(stages)) = (&order, &stages) {
+        results.stuck = stuck::of(elaborated, stages, request, found, sources);
+    }
+    let (order, stages) = both(order, stages)?;
     let stages = &*results.stages.insert(stages);
     if let Some(table) = files.table(elaborated.schedule.span.file) {
         results.is_table = true;

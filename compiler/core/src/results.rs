@@ -4,6 +4,7 @@ use crate::Request;
 use crate::analyze::Analysis;
 use crate::block_family::Numbers;
 use crate::certificate::{Alone, Certified};
+use crate::stuck::Stuck;
 use crate::suggest_fix::Alternative;
 use pipe_ir::program::Program;
 use pipe_lower::offload::timing::Cost;
@@ -30,6 +31,8 @@ pub(crate) struct Results {
     /// Whether the profile is about this target.
     pub(crate) is_profiled: bool,
     pub(crate) analysis: Option<Analysis>,
+    /// Of a schedule that is stuck.
+    pub(crate) stuck: Option<Stuck>,
     /// Whether all durations and sums of the analysis are exact.
     pub(crate) is_countable: bool,
     /// What holds for all numbers of microbatches, beside the step.

@@ -2,29 +2,54 @@
 
 use super::{
     Clock, Closing, Collective, Copy, Device, DrawnTask, Idle, Moments, Picture, Reason, SCHEMA, TickScale, bubble,
-    bytes, memory, palette, transfers, waits,
+    bytes, memory, palette, stop, transfers, waits,
 };
 use crate::tracks::{Track, tracks};
 use pipe_compiler::Compilation;
 use pipe_compiler::analyze::Analysis;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::Class;
-use pipe_schedule::timing::timeline::Together;
+use pipe_schedule::order::Order;
+use pipe_schedule::schedule::Schedule;
+use pipe_schedule::slices::Slices;
+use pipe_schedule::timing::durations::Costs;
+use pipe_schedule::timing::timeline::{Timeline, Together};
 use pipe_schedule::units::Ticks;
 
+/// What the tables of a picture follow from.
+#[derive(Clone, Copy)]
+pub(super) struct Basis<'a> {
+    pub(super) schedule: &'a Schedule,
+    pub(super) order: &'a Order,
+    pub(super) costs: &'a Costs,
+    pub(super) timeline: &'a Timeline,
+}
+
+impl<'a> From<&'a Analysis> for Basis<'a> {
+    fn from(analysis: &'a Analysis) -> Self {
+        let Analysis { schedule, order, costs, timeline, .. } = analysis;
+        Self { schedule, order, costs, timeline }
+    }
+}
+
 impl Picture {
-    /// The picture of a compilation, if its schedule runs to its end.
+    /// The picture of a compilation, if its schedule runs to its end, or is stuck.
     pub fn new(compilation: &Compilation) -> Option<Self> {
-        let (analysis, report) = (compilation.analysis.as_ref()?, &compilation.report);
+        let report = &compilation.report;
+        let Some(analysis) = &compilation.analysis else {
+            let stuck = compilation.stuck.as_ref()?;
+            return Some(Self { report: Some(report.clone()), ..stop::picture(stuck) });
+        };
         let unit = report.profile.as_ref().map(|own| own.time_unit);
         let unit = unit.or(report.cluster.as_ref().map(|own| own.time_unit));
-        let picture = Self::of(compilation, (analysis, Moments::Placed), &TickScale::of(&[analysis]), unit);
-        Some(Self { report: Some(report.clone()), form_of_bound: report.figures.form_of_bound(), ..picture })
+        let picture = Self::of(compilation, (analysis, Moments::Placed), &TickScale::of(&[analysis.into()]), unit);
+        let misfits = stop::misfits(&picture.memory);
+        Some(Self { report: Some(report.clone()), form_of_bound: report.figures.form_of_bound(), misfits, ..picture })
     }
 
     /// Pictures of other timelines of the same order on one time axis, whose unit is named.
     pub fn versions(compilation: &Compilation, versions: &[(&Analysis, Moments)], unit: &'static str) -> Vec<Self> {
-        let all: Vec<&Analysis> = versions.iter().map(|(analysis, _)| *analysis).collect();
+        let all: Vec<Basis<'_>> = versions.iter().map(|(analysis, _)| (*analysis).into()).collect();
         let scale = TickScale::of(&all);
         versions.iter().map(|version| Self::of(compilation, *version, &scale, Some(unit))).collect()
     }
@@ -38,8 +63,8 @@ impl Picture {
         let report = &compilation.report;
         let program = compilation.lowered().filter(|_| analysis.has_model());
         let tracks = tracks(analysis);
-        let waits = waits::all(analysis, moments);
-        let tasks = tasks(analysis, &tracks, &waits, scale);
+        let waits = waits::all(analysis.into(), moments);
+        let tasks = tasks(analysis.schedule.slices, &tracks, &waits, scale);
         let units = memory::in_units(analysis, report, scale);
         let bytes = program.map(|program| bytes::in_bytes(analysis, program, report, scale));
         let timeline = &analysis.timeline;
@@ -64,16 +89,12 @@ impl Picture {
             title: report.pipeline.as_ref().unwrap_or(&schedule.name).clone(),
             clock: Clock { unit, ticks_per_unit: Ticks::UNIT.0 / scale.divisor },
             makespan: scale.ticks(timeline.makespan()),
-            microbatches: [
-                schedule.n_microbatches / schedule.slices.count(),
-                schedule.slices.count(),
-                schedule.n_steps(),
-            ],
+            microbatches: microbatches(schedule),
             kinds: palette::kinds(),
             reasons: Reason::ALL.map(Reason::word),
             classes: Class::ALL.map(Class::word),
             devices: devices(analysis, &tracks, &waits, scale),
-            transfers: transfers::all(analysis, program, scale),
+            transfers: transfers::all(analysis.into(), program, scale),
             copies: copies.collect(),
             collectives: collectives.collect(),
             together: Together::ALL.map(Together::word),
@@ -85,10 +106,17 @@ impl Picture {
             memory: [units].into_iter().chain(bytes).collect(),
             critical_path: analysis.critical_path.tasks.iter().map(|slot| scale.index(*slot)).collect(),
             tasks,
+            stop: None,
+            misfits: Vec::new(),
             report: None,
             form_of_bound: String::new(),
         }
     }
+}
+
+/// Microbatches of all steps, slices of each, steps.
+pub(super) fn microbatches(schedule: &Schedule) -> [u32; 3] {
+    [schedule.n_microbatches / schedule.slices.count(), schedule.slices.count(), schedule.n_steps()]
 }
 
 fn devices(analysis: &Analysis, tracks: &[Track], waits: &waits::Waits, scale: &TickScale) -> Vec<Device> {
@@ -107,8 +135,8 @@ fn devices(analysis: &Analysis, tracks: &[Track], waits: &waits::Waits, scale: &
     each.collect()
 }
 
-fn tasks(analysis: &Analysis, tracks: &[Track], waits: &waits::Waits, scale: &TickScale) -> Vec<DrawnTask> {
-    let slices = analysis.schedule.slices;
+/// All tasks of some tracks.
+pub(super) fn tasks(slices: Slices, tracks: &[Track], waits: &waits::Waits, scale: &TickScale) -> Vec<DrawnTask> {
     let each = tracks.iter().enumerate().flat_map(|(device, track)| {
         track.marks.iter().zip(&waits[device]).map(move |(mark, wait)| DrawnTask {
             device: DeviceId::from_index(device).0,

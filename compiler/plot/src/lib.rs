@@ -12,6 +12,7 @@ mod drawn;
 mod memory;
 pub mod palette;
 mod scale;
+pub mod stop;
 pub mod tracks;
 mod transfers;
 mod waits;
@@ -23,6 +24,7 @@ use pipe_ir::task::TaskKind;
 use pipe_schedule::timing::timeline::Together;
 use scale::TickScale;
 use serde::Serialize;
+use stop::{Misfit, Stop};
 use tracks::Occupancy;
 
 /// Name and version of the form.
@@ -69,6 +71,12 @@ pub struct Picture {
     pub memory: Vec<Memory>,
     /// Positions in `tasks` of those that make the step as long as it is, first to last; of a pair the first.
     pub critical_path: Vec<u32>,
+    /// Where the schedule is stuck, if it is: tasks behind that never run, and are placed one after the other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop: Option<Stop>,
+    /// Devices whose memory does not suffice, in the order of the devices.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub misfits: Vec<Misfit>,
     /// The figures, and what speaks against the target; none of a timeline that is compared with another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,

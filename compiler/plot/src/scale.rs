@@ -1,7 +1,7 @@
 //! Ticks of a picture, as few as tell all its moments apart, and positions of tasks in its table.
 
+use crate::drawn::Basis;
 use crate::tracks::greatest_common_divisor;
-use pipe_compiler::analyze::Analysis;
 use pipe_schedule::order::Position;
 use pipe_schedule::units::Ticks;
 
@@ -15,8 +15,8 @@ pub(super) struct TickScale {
 
 impl TickScale {
     /// For all of some timelines of one schedule.
-    pub(super) fn of(versions: &[&Analysis]) -> Self {
-        let moments = versions.iter().flat_map(|Analysis { timeline, costs, .. }| {
+    pub(super) fn of(versions: &[Basis<'_>]) -> Self {
+        let moments = versions.iter().flat_map(|Basis { timeline, costs, .. }| {
             let tasks = timeline.starts.iter().chain(&timeline.ends).flatten();
             let copies = timeline.copies.iter().flat_map(|copy| [&copy.start, &copy.end]);
             let together = timeline.collectives.iter().flat_map(|part| [&part.start, &part.end]);

@@ -1,10 +1,12 @@
 //! Tracks: what each device does, one mark for each of its tasks. Every picture starts from them.
 
 use pipe_compiler::analyze::Analysis;
+use pipe_compiler::stuck::Stuck;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::Task;
-use pipe_schedule::schedule::ScheduledTask;
+use pipe_schedule::schedule::{Schedule, ScheduledTask};
 use pipe_schedule::slices::Slices;
+use pipe_schedule::timing::timeline::Timeline;
 use pipe_schedule::units::Ticks;
 
 /// One task on its track.
@@ -22,6 +24,8 @@ pub struct Mark {
     pub share: Occupancy,
     /// Whether it occupies the next device as well.
     pub goes_on: bool,
+    /// Whether it ever runs: not where the schedule is stuck before it.
+    pub runs: bool,
 }
 
 /// What a task has of its device.
@@ -47,6 +51,12 @@ pub struct Track {
 }
 
 impl Track {
+    /// Time in tasks that run.
+    pub fn busy(&self) -> Ticks {
+        let alone = self.marks.iter().filter(|mark| mark.runs && mark.share != Occupancy::Second);
+        Ticks(alone.map(|mark| mark.end.0 - mark.start.0).sum())
+    }
+
     /// What a task is drawn with: its microbatch, and where those are cut its slice after a point, `1.2`.
     pub fn number(&self, mark: &Mark) -> String {
         let at = mark.task.microbatch;
@@ -57,23 +67,34 @@ impl Track {
 
 /// The tracks of all devices. A task that occupies several stands on each of them.
 pub fn tracks(analysis: &Analysis) -> Vec<Track> {
-    let schedule = &analysis.schedule;
+    of_timeline(&analysis.schedule, &analysis.timeline, None)
+}
+
+/// The tracks of a schedule that is stuck: what runs, and what is shown of the rest.
+pub fn stuck_tracks(stuck: &Stuck) -> Vec<Track> {
+    of_timeline(&stuck.schedule, &stuck.timeline, Some(&stuck.ran))
+}
+
+/// The tracks of a timeline, of whose tasks so many run by device, or all.
+fn of_timeline(schedule: &Schedule, timeline: &Timeline, ran: Option<&[usize]>) -> Vec<Track> {
     // By device: its stages, in the order of the model.
     let mut held: Vec<Vec<StageId>> = vec![Vec::new(); schedule.n_devices()];
     for stage in schedule.placement.stages() {
         schedule.placement.devices_of(stage).iter().for_each(|device| held[device.index()].push(stage));
     }
-    let times = analysis.timeline.starts.iter().zip(&analysis.timeline.ends);
+    let times = timeline.starts.iter().zip(&timeline.ends);
     let rows = (1..).map(DeviceId::from_index).zip(&schedule.orders);
     let tracks = rows.zip(times).zip(held).map(|(((below, order), (starts, ends)), stages)| {
         let tasks = order.iter().enumerate().zip(starts.iter().zip(ends));
+        let ran = ran.map_or(usize::MAX, |ran| ran[below.index() - 1]);
         let marks = tasks.map(|((position, scheduled), (start, end))| Mark {
             task: scheduled.task,
             nth_stage: stages.partition_point(|stage| *stage < scheduled.task.stage),
             start: *start,
             end: *end,
             share: share(order, position),
-            goes_on: schedule.devices_of(scheduled.task).binary_search(&below).is_ok(),
+            goes_on: position < ran && schedule.devices_of(scheduled.task).binary_search(&below).is_ok(),
+            runs: position < ran,
         });
         Track { marks: marks.collect(), stages, slices: schedule.slices }
     });

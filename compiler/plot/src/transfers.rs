@@ -1,8 +1,8 @@
 //! What travels between devices: once to every device that reads it, with the size of the program's own sends.
 
 use super::bytes::sent;
+use super::drawn::Basis;
 use super::{TickScale, Transfer};
-use pipe_compiler::analyze::Analysis;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::Class;
 use pipe_ir::program::Program;
@@ -11,8 +11,8 @@ use pipe_schedule::order::Position;
 use std::collections::BTreeSet;
 
 /// All transfers, in the order in which tasks read them.
-pub(super) fn all(analysis: &Analysis, program: Option<&Program>, scale: &TickScale) -> Vec<Transfer> {
-    let Analysis { schedule, order, .. } = analysis;
+pub(super) fn all(basis: Basis<'_>, program: Option<&Program>, scale: &TickScale) -> Vec<Transfer> {
+    let Basis { schedule, order, .. } = basis;
     let sizes = program.map(sent).unwrap_or_default();
     let mut seen: BTreeSet<(u32, DeviceId, Class)> = BTreeSet::new();
     let mut transfers = Vec::new();
@@ -28,7 +28,7 @@ pub(super) fn all(analysis: &Analysis, program: Option<&Program>, scale: &TickSc
                 };
                 for (to, position) in order.table.places(&schedule.placement, task) {
                     let one = ReadPoint { slot: Position::new(to, position), class };
-                    transfers.extend(one.transfer(analysis, input, scale).and_then(|found| {
+                    transfers.extend(one.transfer(basis, input, scale).and_then(|found| {
                         let from = schedule.device_of(input);
                         let microbatch = Some(input.microbatch).filter(|_| class != Class::Sum);
                         let of = |stage| sizes.get(&(from, to, class, stage, microbatch)).copied();
@@ -53,8 +53,8 @@ struct ReadPoint {
 
 impl ReadPoint {
     /// What comes from the task that makes it, unless it is there already.
-    fn transfer(&self, analysis: &Analysis, input: Task, scale: &TickScale) -> Option<Transfer> {
-        let Analysis { schedule, order, costs, timeline, .. } = analysis;
+    fn transfer(&self, basis: Basis<'_>, input: Task, scale: &TickScale) -> Option<Transfer> {
+        let Basis { schedule, order, costs, timeline } = basis;
         let homes = schedule.devices_of(input);
         if homes.contains(&self.slot.device) {
             return None;

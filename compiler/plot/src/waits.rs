@@ -1,8 +1,8 @@
 //! What the start of each task waited for last, by the rules by which the timeline was made; of a
 //! measured one, how much later than that it came.
 
+use super::drawn::Basis;
 use super::{Moments, Reason};
-use pipe_compiler::analyze::Analysis;
 use pipe_ir::ids::DeviceId;
 use pipe_schedule::order::Position;
 use pipe_schedule::units::Ticks;
@@ -25,8 +25,8 @@ pub(super) struct Wait {
 }
 
 /// All of them.
-pub(super) fn all(analysis: &Analysis, moments: Moments) -> Waits {
-    let Analysis { schedule, order, costs, timeline, .. } = analysis;
+pub(super) fn all(basis: Basis<'_>, moments: Moments) -> Waits {
+    let Basis { schedule, order, costs, timeline } = basis;
     let none = Wait { reason: Reason::Nothing, after: None, input: None, late: Ticks::ZERO };
     let mut waits: Waits = schedule.orders.iter().map(|order| vec![none; order.len()]).collect();
     let end = |slot: Position| timeline.end(slot);

@@ -61,10 +61,9 @@ pub fn page() -> Result<(String, Vec<(String, String)>), String> {
         for name in names {
             let source = stdlib::schedule(name).ok_or_else(|| format!("there is no std:{name}"))?;
             let compilation = compiled(name, source);
-            let analysis = compilation.analysis.as_ref().ok_or_else(|| format!("std:{name} is not drawn"))?;
             let row = row(&compilation).ok_or_else(|| format!("std:{name} lacks figures"))?;
             let _ = writeln!(text, "| [`{name}`](#{name}) | {row} |");
-            pictures.push((format!("{name}.svg"), svg::draw(analysis, &compilation.report)?));
+            pictures.push((format!("{name}.svg"), svg::draw(&compilation)?));
             let (comment, code) = divided(source);
             let _ = write!(
                 sections,

@@ -126,21 +126,26 @@ fn text_of<T: Display>(
     Ok(outcome(&compilation))
 }
 
-/// Writes the picture of a target that runs to its end, also of one that breaks a limit.
+/// Writes the picture of a target, also of one that breaks a limit or is stuck.
 fn picture(arguments: &Arguments, emit: fn(&Picture, &mut dyn Write) -> io::Result<()>) -> Result<Outcome, Failure> {
     let (compilation, sources) = arguments.timed.compile(Certificates::Beside)?;
     show_diagnostics(&compilation, &sources);
-    let Some(picture) = Picture::new(&compilation) else { return Ok(Outcome::Rejected) };
+    // A trace is of a whole step.
+    let picture = Picture::new(&compilation)
+        .filter(|picture| picture.stop.is_none() || !matches!(arguments.emit, Emit::Perfetto));
+    let Some(picture) = picture else { return Ok(Outcome::Rejected) };
     write(arguments, |out| emit(&picture, out))?;
     Ok(outcome(&compilation))
 }
 
-/// Draws a target that runs to its end, also one that breaks a limit.
+/// Draws a target, also one that breaks a limit or is stuck.
 fn svg_of(arguments: &Arguments) -> Result<Outcome, Failure> {
     let (compilation, sources) = arguments.timed.compile(Certificates::Beside)?;
     show_diagnostics(&compilation, &sources);
-    let Some(analysis) = &compilation.analysis else { return Ok(Outcome::Rejected) };
-    let drawn = svg::draw(analysis, &compilation.report).map_err(Failure::Usage)?;
+    if compilation.analysis.is_none() && compilation.stuck.is_none() {
+        return Ok(Outcome::Rejected);
+    }
+    let drawn = svg::draw(&compilation).map_err(Failure::Usage)?;
     write(arguments, |out| out.write_all(drawn.as_bytes()))?;
     Ok(outcome(&compilation))
 }

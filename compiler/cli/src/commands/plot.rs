@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     width: Option<u16>,
 }
 
-/// Draws a target that runs to its end, also one that breaks a limit.
+/// Draws a target, also one that breaks a limit, and how far one comes that is stuck.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let target = &arguments.timed.target;
     if target.format() == Format::Json {
@@ -46,12 +46,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let form = arguments.output.as_deref().map(form).transpose()?;
     let (compilation, sources) = arguments.timed.compile(Certificates::Beside)?;
     show_diagnostics(&compilation, &sources);
-    let Some(analysis) = &compilation.analysis else { return Ok(Outcome::Rejected) };
-    if arguments.golden {
+    // What is stuck has no whole rows, as tests compare them.
+    if compilation.analysis.is_none() && (compilation.stuck.is_none() || arguments.golden) {
+        return Ok(Outcome::Rejected);
+    }
+    if let (true, Some(analysis)) = (arguments.golden, &compilation.analysis) {
         print(&golden::draw(analysis).map_err(Failure::Usage)?)?;
     } else if let (Some(path), Some(form)) = (&arguments.output, form) {
         match form {
-            Form::Svg => write(path, &svg::draw(analysis, &compilation.report).map_err(Failure::Usage)?)?,
+            Form::Svg => write(path, &svg::draw(&compilation).map_err(Failure::Usage)?)?,
             Form::Page => page(path, &compilation)?,
         }
         if !target.quiet {
@@ -59,7 +62,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         }
     } else {
         let width = arguments.width.map_or_else(terminal_width, usize::from);
-        print_page(&terminal::draw(analysis, &compilation.report, Look { width, colours: colours_out() }))?;
+        print_page(&terminal::draw(&compilation, Look { width, colours: colours_out() }))?;
     }
     Ok(outcome(&compilation))
 }

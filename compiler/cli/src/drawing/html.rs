@@ -10,11 +10,12 @@ use std::io::{self, Write};
 pub const STYLE: &str = include_str!("page/style.css");
 
 /// What draws the picture, file by file: each uses those before it.
-pub const SCRIPTS: [&str; 11] = [
+pub const SCRIPTS: [&str; 12] = [
     include_str!("page/model.js"),
     include_str!("page/painter.js"),
     include_str!("page/overlay.js"),
     include_str!("page/overview.js"),
+    include_str!("page/stop.js"),
     include_str!("page/tables.js"),
     include_str!("page/difference.js"),
     include_str!("page/timeline.js"),

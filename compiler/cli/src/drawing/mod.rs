@@ -2,6 +2,7 @@
 
 pub mod golden;
 pub mod html;
+mod stop;
 pub mod svg;
 pub mod terminal;
 

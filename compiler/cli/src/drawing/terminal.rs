@@ -5,13 +5,17 @@
 //! later stages, with the microbatch where it fits.
 
 use super::letter;
+use super::stop::{name, too_much, waiting};
 use crate::output::diagnostics::Look;
 use crate::output::figures::{number, percent};
+use pipe_compiler::Compilation;
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::report::Report;
+use pipe_compiler::stuck::Stuck;
 use pipe_ir::task::TaskKind;
+use pipe_plot::Picture;
 use pipe_plot::palette::{Colour, Ground, shade, words};
-use pipe_plot::tracks::{Mark, Occupancy, Track, common_slot, tracks};
+use pipe_plot::tracks::{Mark, Occupancy, Track, common_slot, stuck_tracks, tracks};
 use pipe_schedule::units::Ticks;
 
 /// Rows that are drawn; of more devices, the first and the last ones.
@@ -19,8 +23,19 @@ const ROWS: usize = 40;
 /// The most columns that one slot takes.
 const WIDEST_SLOT: u64 = 5;
 
-/// Draws a timeline with its title and legend.
-pub fn draw(analysis: &Analysis, report: &Report, look: Look) -> String {
+/// Draws a target: its timeline, or how far it comes if it is stuck.
+pub fn draw(compilation: &Compilation, look: Look) -> String {
+    let is_accepted = compilation.report.ok;
+    let picture = Some(compilation).filter(|_| !is_accepted).and_then(Picture::new);
+    match (&compilation.analysis, &compilation.stuck, &picture) {
+        (Some(analysis), ..) => draw_timeline(analysis, &compilation.report, picture.as_ref(), look),
+        (None, Some(stuck), Some(picture)) => draw_stuck(stuck, picture, look),
+        (None, ..) => String::new(),
+    }
+}
+
+/// A timeline with its title and legend. Under the tracks of devices whose memory does not suffice it says since when.
+fn draw_timeline(analysis: &Analysis, report: &Report, misfits: Option<&Picture>, look: Look) -> String {
     let tracks = tracks(analysis);
     let label = format!("d{} ", tracks.len().saturating_sub(1)).len();
     let scale = Scale::new(&tracks, analysis.timeline.makespan(), look.width.saturating_sub(label).max(20) as u64);
@@ -35,10 +50,71 @@ pub fn draw(analysis: &Analysis, report: &Report, look: Look) -> String {
         }
         let name = format!("d{device}");
         text.push_str(&format!("{name:label$}{}\n", row(track, &scale, look.colours).trim_end()));
+        for (picture, misfit) in misfits.into_iter().flat_map(|own| own.misfits.iter().map(move |one| (own, one))) {
+            if misfit.device as usize == device {
+                let from = scale.column(Ticks(misfit.from * (Ticks::UNIT.0 / picture.clock.ticks_per_unit)));
+                let why = alarm(&format!("▲ {}", too_much(picture, misfit)), look.colours);
+                text.push_str(&format!("{:1$}{why}\n", "", (label + from).min(look.width / 2)));
+            }
+        }
     }
     text.push_str(&format!("{:label$}{}\n", "", axis(&scale)));
     text.push_str(&legend(&tracks, &scale, look.colours));
     text
+}
+
+/// What each device runs of a schedule that is stuck, and for what it waits then.
+fn draw_stuck(stuck: &Stuck, picture: &Picture, look: Look) -> String {
+    let Some(stop) = &picture.stop else { return String::new() };
+    let mut tracks = stuck_tracks(stuck);
+    tracks.iter_mut().for_each(|track| track.marks.retain(|mark| mark.runs));
+    let waits: Vec<_> = stop.cycles.iter().flatten().collect();
+    let stand = |device: usize| {
+        let [first, _] = picture.devices[device].tasks;
+        let task = |index: u32| &picture.tasks[index as usize];
+        let own: Vec<_> = waits.iter().filter(|wait| task(wait.task).device as usize == device).collect();
+        match (own.first(), stop.ran[device] < picture.devices[device].tasks[1]) {
+            (Some(wait), _) => (waiting(picture, wait), true),
+            (None, true) => (format!("d{device} stands at {}", name(picture, task(first + stop.ran[device]))), false),
+            (None, false) => ("all of its tasks run".to_owned(), false),
+        }
+    };
+    let stands: Vec<(String, bool)> = (0..tracks.len()).map(stand).collect();
+    let label = format!("d{} ", tracks.len().saturating_sub(1)).len();
+    let widest = stands.iter().map(|(words, _)| words.len() + 3).max().unwrap_or_default();
+    let width = look.width.saturating_sub(label + widest).max(look.width / 4);
+    let scale = Scale::new(&tracks, stuck.at, width as u64);
+    let (ran, all) = (stop.ran.iter().sum::<u32>(), picture.tasks.len() as u32 + stop.hidden.iter().sum::<u32>());
+    let at = number(stuck.at.0 as f64 / Ticks::UNIT.0 as f64);
+    let unit = stuck.unit.map_or_else(String::new, |unit| format!(" {unit}"));
+    let mut text = format!("{}: deadlock at {at}{unit}, {ran} of {all} tasks run\n", picture.title);
+    for (device, (track, (words, waits))) in tracks.iter().zip(&stands).enumerate() {
+        if (ROWS / 2..tracks.len().saturating_sub(ROWS / 2)).contains(&device) && !waits {
+            continue;
+        }
+        let drawn = row(track, &scale, look.colours);
+        let end = track.marks.last().map_or(0, |mark| scale.column(mark.end));
+        let gap = " ".repeat((scale.column(stuck.at) + 1).saturating_sub(end.max(visible(&drawn))));
+        let words = if *waits { alarm(&format!("┃ {words}"), look.colours) } else { format!("│ {words}") };
+        text.push_str(&format!("{:label$}{drawn}{gap}{words}\n", format!("d{device}")));
+    }
+    text.push_str(&format!("{:label$}{}\n", "", axis(&scale)));
+    text + &legend(&tracks, &scale, look.colours)
+}
+
+/// Columns of a text without its colours.
+fn visible(text: &str) -> usize {
+    let pieces = text.split('\x1b').enumerate();
+    let shown = pieces.map(|(place, piece)| match (place, piece.split_once('m')) {
+        (0, _) | (_, None) => piece,
+        (_, Some((_, rest))) => rest,
+    });
+    shown.map(|piece| piece.chars().count()).sum()
+}
+
+/// What speaks against a target, in red where there are colours.
+fn alarm(text: &str, colours: bool) -> String {
+    if colours { format!("\x1b[1;31m{text}\x1b[0m") } else { text.to_owned() }
 }
 
 /// How time becomes columns.

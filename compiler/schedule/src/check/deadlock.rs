@@ -20,26 +20,30 @@ const SHOWN: usize = 3;
 const LATE: usize = 16;
 
 /// One wait: a device comes to a task, and that task needs one that does not run.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Wait {
-    device: DeviceId,
-    at: ScheduledTask,
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wait {
+    /// The device.
+    pub device: DeviceId,
+    /// The task that it comes to.
+    pub at: ScheduledTask,
     /// Whether nothing before it is in the way.
-    stands: bool,
-    needs: ScheduledTask,
-    /// Where the needed task runs, and the task of that device which waits itself: one before it, or the task.
-    of: DeviceId,
+    pub stands: bool,
+    /// What that task needs.
+    pub needs: ScheduledTask,
+    /// Where the needed task runs.
+    pub of: DeviceId,
+    /// The task of that device which waits itself: one before the needed one, or that.
     of_at: ScheduledTask,
     /// Whether those two share the device.
     is_partner: bool,
     /// Whether it needs no more than that the other device comes to the same task.
-    meets: bool,
+    pub meets: bool,
     /// Why it needs that task, where it is about a sum of gradients that travels.
     sum: Option<SumWait>,
 }
 
 /// What a task waits for, of a sum of gradients that travels from device to device.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SumWait {
     /// The sum that it adds to.
     Adds,
@@ -81,13 +85,19 @@ struct Rest<'a> {
     late: BTreeMap<Task, Vec<(DeviceId, usize)>>,
 }
 
-/// One diagnostic per knot of devices that wait for each other. `next` is the position at which each device stands.
-pub(super) fn explain(
+/// One diagnostic per knot of devices that wait for each other.
+pub(super) fn explain(schedule: &Schedule, knots: &[Vec<Wait>]) -> Diagnostics {
+    knots.iter().map(|cycle| describe(schedule, cycle)).collect()
+}
+
+/// The shortest cycle of each knot of devices that wait for each other. `next` is the position at which each device
+/// stands.
+pub(super) fn knots(
     schedule: &Schedule,
     dependencies: &Dependencies,
     table: &TaskTable,
     next: &[usize],
-) -> Diagnostics {
+) -> Vec<Vec<Wait>> {
     let nodes = next.iter().enumerate().map(|(device, from)| {
         let following = |position: &usize| {
             Some(position + schedule.node(DeviceId::from_index(device), *position).len())
@@ -102,7 +112,7 @@ pub(super) fn explain(
     let needs = |(device, position): (usize, usize)| rest.lacks(device, position).map(|lack| rest.need(lack)).collect();
     let queue = |(device, nodes): (usize, &Vec<usize>)| nodes.iter().map(|one| needs((device, *one))).collect();
     let queues: Vec<Vec<Vec<Need>>> = rest.nodes.iter().enumerate().map(queue).collect();
-    cycles(&queues).iter().map(|cycle| describe(schedule, &rest.waits(cycle))).collect()
+    cycles(&queues).iter().map(|cycle| rest.waits(cycle)).collect()
 }
 
 /// The devices that have not come to tasks which occupy several, of those tasks that are looked at.

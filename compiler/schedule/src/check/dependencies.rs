@@ -25,20 +25,23 @@ pub fn check(schedule: &Schedule, table: TaskTable) -> Result<Order, Diagnostics
         let versions = versions::check(schedule)?;
         return Ok(Order { sequence: progress.sequence, dependencies, table, versions });
     }
-    Err(super::deadlock::explain(schedule, &dependencies, &table, &progress.next))
+    let knots = super::deadlock::knots(schedule, &dependencies, &table, &progress.next);
+    Err(super::deadlock::explain(schedule, &knots))
 }
 
 /// How far the devices come.
-struct Progress {
-    sequence: Vec<Position>,
-    n_tasks: usize,
+pub(super) struct Progress {
+    /// What runs, each after what it needs.
+    pub(super) sequence: Vec<Position>,
+    /// How many tasks that are.
+    pub(super) n_tasks: usize,
     /// By device: the first task that did not run.
-    next: Vec<usize>,
+    pub(super) next: Vec<usize>,
 }
 
 /// Runs every device as far as it goes. Each task is looked at once, and once more for every time
 /// that it was waited for.
-fn run(schedule: &Schedule, dependencies: &Dependencies, table: &TaskTable) -> Progress {
+pub(super) fn run(schedule: &Schedule, dependencies: &Dependencies, table: &TaskTable) -> Progress {
     let n_devices = schedule.n_devices();
     let mut next = vec![0usize; n_devices];
     let (mut sequence, mut n_tasks) = (Vec::with_capacity(schedule.n_tasks()), 0);

@@ -10,6 +10,7 @@ pub mod memory;
 pub mod placement;
 pub mod requirements;
 pub mod starts;
+pub mod stuck;
 #[cfg(test)]
 mod tests;
 pub mod versions;

@@ -6,14 +6,16 @@ Object.assign(Timeline.prototype, {
     if (!this.model) return;
     const { nDevices } = this.model;
     const most = Math.max(320, Math.min(900, window.innerHeight * 0.72));
-    const withMemory = this.show.memory;
+    const withMemory = this.show.memory && this.memory !== undefined;
     const nAbove = this.shown.length - 1;
     const nQueues = this.show.queues ? this.model.queues.length : 0;
     // Rows get lower the more there are, down to what can be told apart.
     const [low, high] = withMemory ? [15 + 6 * nAbove, 74 + 26 * nAbove] : [9 + 4 * nAbove, 40 + 20 * nAbove];
-    const [lowest, highest] = [low + 3 * nQueues, high + 8 * nQueues];
+    // Arrows of a cycle go between the rows.
+    const room = this.model.stop ? 26 : 0;
+    const [lowest, highest] = [low + 3 * nQueues, high + 8 * nQueues + room];
     const pitch = Math.max(lowest, Math.min(highest, (most - AXIS - 8) / nDevices));
-    const gap = pitch > 24 ? 6 : pitch > 12 ? 2 : 1;
+    const gap = Math.min(pitch / 3, room) || (pitch > 24 ? 6 : pitch > 12 ? 2 : 1);
     this.queueHeight = pitch >= 60 ? 8 : pitch >= 30 ? 5 : 3;
     const own = pitch - gap - nQueues * this.queueHeight;
     const tall = withMemory ? Math.round(own * (nAbove > 0 ? 0.68 : 0.58)) : Math.floor(own);
@@ -22,7 +24,8 @@ Object.assign(Timeline.prototype, {
     this.aboveHeight = nAbove > 0 ? Math.floor(((tall - nAbove * this.slit) * 0.42) / nAbove) : 0;
     this.taskHeight = tall - nAbove * (this.aboveHeight + this.slit);
     this.memoryHeight = withMemory ? Math.floor(own - tall - 1) : 0;
-    this.contentHeight = AXIS + 4 + nDevices * pitch + (this.peakOf >= 0 ? this.peakHeight() : 0) + 6;
+    this.lead = room > 0 ? 14 : 4;
+    this.contentHeight = AXIS + this.lead + nDevices * pitch + (this.peakOf >= 0 ? this.peakHeight() : 0) + 6;
     this.width = Math.max(260, this.panels.stage.clientWidth);
     this.height = Math.round(Math.min(this.contentHeight, most));
     this.ratio = window.devicePixelRatio || 1;
@@ -45,7 +48,7 @@ Object.assign(Timeline.prototype, {
     const queues = this.show.queues ? this.model.queues : [];
     this.bands = this.shown.map((model, place) => {
       const rows = model.picture.devices.map((_, device) => {
-        const y = AXIS + 4 + device * pitch + (peakOf >= 0 && device > peakOf ? extra : 0) - this.top + place * (aboveHeight + slit);
+        const y = AXIS + this.lead + device * pitch + (peakOf >= 0 && device > peakOf ? extra : 0) - this.top + place * (aboveHeight + slit);
         if (place < nAbove) return { device, y, height: aboveHeight + slit, taskHeight: aboveHeight, queues: [], memoryY: y + aboveHeight, memoryHeight: 0 };
         const own = device === peakOf ? extra : 0;
         return {
@@ -97,6 +100,7 @@ Object.assign(Timeline.prototype, {
 
   /// Shows what is alive at the peak of a device.
   showPeak(device, reveal = true) {
+    if (!this.memory) return;
     this.peakOf = this.peakOf === device && reveal ? -1 : device;
     if (this.peakOf >= 0 && !this.show.memory) this.toggle("memory");
     this.resize();

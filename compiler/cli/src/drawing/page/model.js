@@ -16,6 +16,17 @@ class Model {
     this.isCritical = new Uint8Array(this.n);
     for (const task of this.critical) this.isCritical[task] = 1;
     this.memories = picture.memory.map((memory) => new MemoryModel(memory));
+    this.readStop(picture.stop ?? null);
+  }
+
+  /// Of a schedule that is stuck, the tasks that never run, and those of its cycles.
+  readStop(stop) {
+    this.stop = stop;
+    this.never = new Uint8Array(this.n);
+    this.inCycle = new Uint8Array(this.n);
+    if (!stop) return;
+    for (let task = 0; task < this.n; task++) this.never[task] = task - this.tasksOf(this.device[task])[0] < stop.ran[this.device[task]] ? 0 : 1;
+    for (const { task, needs } of stop.cycles.flat()) this.inCycle[task] = this.inCycle[needs] = 1;
   }
 
   readTasks(tasks) {

@@ -138,7 +138,7 @@ Object.assign(Painter.prototype, {
 });
 
 /// Adds the colours of a device's tasks to the pixels that they are in, each by how much of the pixel it fills; before those that started late, that of late starts.
-function addUp(model, { fills, late }, { low, high }, { from, scale, wide, half }, sums) {
+function addUp(model, { fills, late, neverParts }, { low, high }, { from, scale, wide, half }, sums) {
   sums.fill(0);
   const { start, end, kind, nth, share } = model;
   for (let task = low; task < high; task++) {
@@ -146,7 +146,7 @@ function addUp(model, { fills, late }, { low, high }, { from, scale, wide, half 
     const left = (start[task] - from) * scale;
     const right = (end[task] - from) * scale;
     if (model.late[task] > 0) spread(sums, left - model.late[task] * scale, left, wide, late);
-    spread(sums, left, right - Math.min(1, (right - left) * 0.15), wide, fills[kind[task]][nth[task]].parts);
+    spread(sums, left, right - Math.min(1, (right - left) * 0.15), wide, model.never[task] === 1 ? neverParts : fills[kind[task]][nth[task]].parts);
   }
 }
 

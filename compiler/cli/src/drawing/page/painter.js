@@ -25,6 +25,7 @@ class Painter {
     this.colours = Object.fromEntries(names.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
     const model = this.timeline.model;
     this.late = rgb(this.colours.late);
+    this.neverParts = mixed(rgb(this.colours.sheet), rgb(this.colours.faint), 0.25);
     const { kinds } = model.picture;
     this.fills = kinds.map((kind) => shades(kinds, kind, this.colours.ground, model.nStages));
     // Above the last version, what lies behind shows.
@@ -78,6 +79,8 @@ class Painter {
       context.globalAlpha = 1;
     }
     this.transfers(bands);
+    this.stop(bands[bands.length - 1]);
+    for (const row of rows) this.misfits(row, timeline.model);
     this.marks(bands);
     context.restore();
     this.labels(bands);
@@ -93,7 +96,7 @@ class Painter {
     context.textAlign = "center";
     context.textBaseline = "middle";
     const first = Math.max(0, Math.ceil(view.from / model.perUnit / step));
-    for (let count = first; count * step * model.perUnit <= view.to; count++) {
+    for (let count = first; count * step * model.perUnit <= Math.min(view.to, model.stop?.at ?? Infinity); count++) {
       const x = Math.round(this.x(count * step * model.perUnit)) + 0.5;
       if (x < GUTTER) continue;
       context.fillStyle = colours.line;
@@ -107,7 +110,9 @@ class Painter {
   ground(row, { model }) {
     const [first, count] = model.tasksOf(row.device);
     if (count === 0) return;
-    const [from, to] = [this.x(model.start[first]), this.x(model.end[first + count - 1])];
+    const last = first + (model.stop ? model.stop.ran[row.device] : count) - 1;
+    if (last < first) return;
+    const [from, to] = [this.x(model.start[first]), this.x(model.end[last])];
     this.context.fillStyle = this.idlePattern;
     this.context.fillRect(from, row.y, to - from, row.taskHeight);
   }
@@ -146,12 +151,15 @@ class Painter {
       const [y, height] = this.share(row, task);
       const shade = this.fills[model.kind[task]][model.nth[task]];
       const gap = Math.min(1, wide * 0.15);
-      context.fillStyle = shade.halves && wide > 4 ? this.divided(shade.halves, from, y, wide, height) : shade.fill;
+      const isNever = model.never[task] === 1;
+      if (isNever && task > low && model.never[task - 1] && model.start[task] > model.end[task - 1]) this.leftOut(model, task, y + height / 2);
+      if (isNever) this.never(from, y, wide, height, model.inCycle[task] === 1);
+      context.fillStyle = isNever ? "#0000" : shade.halves && wide > 4 ? this.divided(shade.halves, from, y, wide, height) : shade.fill;
       if (wide > 9) {
         context.beginPath();
         context.roundRect(from + gap / 2, y, wide - gap, height, Math.min(3, height / 4));
         context.fill();
-        context.stroke();
+        if (!isNever) context.stroke();
       } else {
         context.fillRect(from, y, wide - gap, height);
       }
@@ -166,7 +174,7 @@ class Painter {
         const text = texts.find((text) => this.inkWidth(text, fontSize) + 4 <= right - left);
         if (text) {
           context.globalAlpha = 1;
-          context.fillStyle = isAbove ? shade.inkAbove : shade.ink;
+          context.fillStyle = isNever ? colours.faint : isAbove ? shade.inkAbove : shade.ink;
           context.fillText(text, (left + right) / 2, y + height / 2 + 0.5);
           if (isAbove) context.globalAlpha = ABOVE;
         }

@@ -59,7 +59,7 @@ class Panels {
 
   showKeys() {
     const { model, models } = this.timeline;
-    const isThere = { versions: models.length > 1, queues: model.queues.length > 0 };
+    const isThere = { versions: models.length > 1, queues: model.queues.length > 0, critical: model.critical.length > 0, memory: model.memories.length > 0 };
     const keys = KEYS.filter(([, , of]) => isThere[of] ?? true);
     this.keyList.replaceChildren(...keys.flatMap(([key, what]) => [h("dt", {}, key.split(" ").map((one) => h("kbd", {}, one))), h("dd", {}, what)]));
     this.keys.showModal();
@@ -70,7 +70,7 @@ class Panels {
     const { timeline } = this;
     const { model, diff } = timeline;
     const { picture } = model;
-    const { title, subtitle, cards } = diff ? headOfDifference(timeline) : headOfPicture(model);
+    const { title, subtitle, cards } = diff ? headOfDifference(timeline) : model.stop ? headOfStop(model) : headOfPicture(model);
     this.title.textContent = title;
     this.subtitle.textContent = subtitle.filter(Boolean).join(" · ");
     document.title = `${title} · pipec`;
@@ -79,17 +79,19 @@ class Panels {
       h("div", { class: isBad ? "bad" : "" }, h("dt", {}, name), h("dd", {}, value, note ? h("small", {}, note) : null))));
     const errors = picture.report?.diagnostics.filter((one) => one.severity === "error") ?? [];
     this.verdict.hidden = picture.report?.ok ?? true;
-    this.verdict.replaceChildren(...(this.verdict.hidden ? [] : [h("strong", {}, "rejected"), h("ul", {}, errors.map((one) => h("li", {}, one.message)))]));
+    this.verdict.replaceChildren(...(this.verdict.hidden ? [] : [h("strong", {}, "rejected"), h("ul", {}, errors.map((one) => h("li", {}, one.message)), (picture.misfits ?? []).map((one) => h("li", {}, misfitWords(model, one))))]));
     this.measure.replaceChildren(...model.memories.map((memory) => h("option", {}, memory.unit)));
     this.measure.hidden = model.memories.length < 2;
     this.measure.selectedIndex = timeline.measure;
     this.toggles.queues.hidden = model.queues.length === 0;
+    this.toggles.critical.hidden = model.critical.length === 0;
+    this.toggles.memory.hidden = model.memories.length === 0;
     const names = timeline.models.map((one) => one.version);
     const choice = (name, label) => h("button", { type: "button", "data-id": name || "versions", title: `Show ${label} (v)`, click: () => timeline.only(name) }, label);
     this.versions.hidden = names.length < 2;
     this.versions.replaceChildren(...(names.length > 1 ? [choice("", names.join(" + ")), ...names.map((name) => choice(name, name))] : []));
     this.canvas.setAttribute("aria-label",
-      `Timeline of ${picture.title}${diff ? `, ${names.join(" and ")} above each other` : ""}: ${model.nDevices} lanes, one per device, ${model.n} tasks, ${model.time(picture.makespan)} long. Arrow keys go from task to task, question mark lists the keys.`);
+      `Timeline of ${picture.title}${diff ? `, ${names.join(" and ")} above each other` : ""}: ${model.nDevices} lanes, one per device, ${model.n} tasks, ${model.stop ? `stuck at ${model.time(model.stop.at)}` : `${model.time(picture.makespan)} long`}. Arrow keys go from task to task, question mark lists the keys.`);
     fillTables(this.tables, timeline);
     this.sayToggles();
     this.sayTask(-1);
@@ -97,7 +99,7 @@ class Panels {
 
   fillLegend() {
     const { model } = this.timeline;
-    const used = new Set(model.kind);
+    const used = new Set(model.kind.filter((_, task) => model.never[task] === 0));
     const swatch = (style, text, name) => h("span", { class: "key" }, h("i", { class: name ?? "", style }), text);
     const ground = ({ fill, halves }) => halves ? `linear-gradient(to bottom right, ${halves[0]} 50%, ${halves[1]} 50%)` : fill;
     const kinds = model.picture.kinds.map((kind, index) => used.has(index) && h("span", { class: "key" },
@@ -106,10 +108,11 @@ class Panels {
     const classes = [...new Set(model.class)].map((index) => swatch(`background: var(--${model.picture.classes[index]})`, `${model.picture.classes[index]} sent`, "wire"));
     const { models } = this.timeline;
     const late = models.some((one) => one.hasLate) ? [swatch("background: var(--late)", "late: it could have started", "wire")] : [];
-    this.legend.replaceChildren(...kinds.filter(Boolean), swatch("", "idle", "idle"), ...late, swatch("background: var(--accent)", "critical path", "wire"), ...classes,
+    this.legend.replaceChildren(...kinds.filter(Boolean), swatch("", "idle", "idle"), ...late, ...(model.critical.length > 0 ? [swatch("background: var(--accent)", "critical path", "wire")] : []), ...classes,
+      ...(model.stop ? [swatch("", "never runs", "never"), swatch("background: var(--over)", "waits for", "wire")] : []),
       ...model.queues.map(({ name, words }) => swatch(`background: var(--${name})`, words, "queue")),
       ...(model.picture.closing ? [swatch("background: var(--closing)", model.picture.closing.what)] : []),
-      swatch("", "memory", "area"), ...(models.length > 1 ? [h("span", { class: "note" }, `above and paler: the ${models[0].version}`)] : []), ...(model.nStages > 1 ? [h("span", { class: "note" }, "lighter: later stages of the device")] : []),
+      ...(model.memories.length > 0 ? [swatch("", "memory", "area")] : []), ...(models.length > 1 ? [h("span", { class: "note" }, `above and paler: the ${models[0].version}`)] : []), ...(model.nStages > 1 ? [h("span", { class: "note" }, "lighter: later stages of the device")] : []),
       ...(model.hasPairs ? [h("span", { class: "note" }, "one above the other: two tasks share the device")] : []),
       ...(model.goesOn.includes(1) ? [h("span", { class: "note" }, "with a bridge: one task of both devices")] : []));
   }
@@ -163,7 +166,7 @@ class Panels {
     const { timeline } = this;
     const { model } = timeline;
     if (task < 0) {
-      this.details.replaceChildren(h("p", { class: "hint" }, `Click a task, or focus the timeline and use the arrow keys: it says what the task waited for${timeline.models.length > 1 ? ", as planned and as it ran" : ""}. Click memory to see what makes its peak. Wheel or + and − zoom, drag moves, ? lists the keys.`));
+      this.details.replaceChildren(h("p", { class: "hint" }, `Click a task, or focus the timeline and use the arrow keys: it says what the task ${model.stop ? "waits" : "waited"} for${timeline.models.length > 1 ? ", as planned and as it ran" : ""}. ${timeline.memory ? "Click memory to see what makes its peak. " : ""}Wheel or + and − zoom, drag moves, ? lists the keys.`));
       this.said.textContent = "";
       return;
     }
@@ -178,9 +181,9 @@ class Panels {
     const { models } = timeline;
     const critical = models.filter((one) => one.isCritical[task]);
     const times = models.length > 1 ? [] : [
-      ["start", model.time(model.start[task])], ["end", model.time(model.end[task])],
+      ...(model.never[task] ? [["never runs", ...whyNever(this, task)]] : [["start", model.time(model.start[task])], ["end", model.time(model.end[task])],
       ["duration", model.time(model.end[task] - model.start[task])],
-      ["waited for", ...this.waited(task)],
+      ["waited for", ...this.waited(task)]]),
     ];
     const rows = [
       ["device", `d${model.device[task]}`],
@@ -188,11 +191,11 @@ class Panels {
       ...(partner >= 0 ? [["shares its device with", this.jump(partner, model.name(partner))]] : []),
       ...(incoming.length > 0 ? [["receives from", ...list(incoming, model.from)]] : []),
       ...(outgoing.length > 0 ? [["sends to", ...list(outgoing, model.to)]] : []),
-      ["memory alive", memory.amount(memory.level(model.device[task], model.start[task]))],
+      ...(memory ? [["memory alive", memory.amount(memory.level(model.device[task], model.start[task]))]] : []),
       ...(critical.length > 0 ? [["critical path", `${critical.map((one) => one.version).join(" and ") || "yes"}: if it took longer, the step would`]] : []),
     ];
     this.details.replaceChildren(h("h2", {}, model.name(task), h("small", {}, words)), models.length > 1 ? taskDifference(this, task) : "", this.facts(rows));
-    const said = models.map((model) => `${model.version && `${model.version}: `}from ${model.time(model.start[task])} to ${model.time(model.end[task])}, waited for ${textOf(this.waited(task, model))}`);
+    const said = model.never[task] ? ["never runs", textOf(whyNever(this, task))] : models.map((model) => `${model.version && `${model.version}: `}from ${model.time(model.start[task])} to ${model.time(model.end[task])}, waited for ${textOf(this.waited(task, model))}`);
     this.said.textContent = `${model.name(task)}, ${words}, device ${model.device[task]}, ${said.join("; ")}`;
   }
 
@@ -238,6 +241,7 @@ class Panels {
     if (found.task !== undefined) {
       const { task } = found;
       if (timeline.models.length > 1) return [`${model.name(task)} on d${found.device}`, ...tipOfDifference(this, task)];
+      if (model.never[task]) return [`${model.name(task)} on d${found.device} never runs`, textOf(whyNever(this, task))];
       const span = `${model.time(model.start[task])} – ${model.time(model.end[task])}, takes ${model.time(model.end[task] - model.start[task])}`;
       return [`${model.name(task)} on d${found.device}`, span, `waited for ${textOf(this.waited(task))}`];
     }
@@ -253,6 +257,7 @@ class Panels {
     if (closing && found.moment >= closing.start) return [`end of the step: ${closing.what}`, `${model.time(closing.start)} – ${model.time(closing.end)}, ${model.time(closing.end - closing.start)} long`];
     const { before, after } = found.idle;
     const own = found.model;
+    if (own.stop && (before < 0 || own.never[before])) return [`d${found.device} ${before < 0 && own.stop.ran[found.device] === own.tasksOf(found.device)[1] ? "has run all of its tasks" : "is stuck"}`, ...(before < 0 ? [] : [textOf(whyNever(this, before))])];
     const [from, to] = [after >= 0 ? own.end[after] : 0, before >= 0 ? own.start[before] : own.makespan];
     const span = `${own.time(from)} – ${own.time(to)}, ${own.time(to - from)} long`;
     const why = before < 0 ? "cool-down: its last task has ended"

@@ -16,9 +16,10 @@ const TEXT = 20000;
 
 function fillTables(root, timeline) {
   const { model, models, diff } = timeline;
+  if (model.stop) return root.replaceChildren(...stopTables(timeline), textTable(models));
   const own = diff ? tablesOfDifference(timeline) : [figureTable(model), deviceTable(timeline)];
   const [first, ...rest] = own;
-  root.replaceChildren(...(diff ? [first] : []), bubbleTable(models), ...(diff ? [] : [first]), ...rest, textTable(models));
+  return root.replaceChildren(...(diff ? [first] : []), bubbleTable(models), ...(diff ? [] : [first]), ...rest, textTable(models));
 }
 
 /// Title, subtitle and figures.
@@ -136,7 +137,7 @@ function deviceTable(timeline) {
 function textTable(models) {
   const list = h("div", { class: "text" });
   const [model] = models;
-  const span = (model, task) => `${say(model.start[task] / model.perUnit)}–${say(model.end[task] / model.perUnit)}`;
+  const span = (model, task) => model.never[task] ? "never" : `${say(model.start[task] / model.perUnit)}–${say(model.end[task] / model.perUnit)}`;
   const write = () => {
     if (list.childElementCount > 0) return;
     if (model.n > TEXT) {

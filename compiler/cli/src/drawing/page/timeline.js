@@ -5,15 +5,17 @@ const KEYS = [
   ["← →", "task before and behind"],
   ["↑ ↓", "task of the device above and below"],
   ["Enter", "task that the selected one waited for"],
-  ["n p", "next and previous task of the critical path"],
+  ["n p", "next and previous task of the critical path", "critical"],
   ["Shift ← → ↑ ↓", "move the view"],
   ["+ −", "zoom in and out; also the wheel"],
   ["0", "everything"],
   ["z", "the selected task and what is around it"],
-  ["c t m", "critical path, transfers, memory: show and hide"],
+  ["c", "critical path: show and hide", "critical"],
+  ["t", "transfers: show and hide"],
+  ["m", "memory: show and hide", "memory"],
   ["q", "copies and what devices do together: show and hide", "queues"],
   ["v", "plan and run, run alone, plan alone", "versions"],
-  ["l", "what is alive at the peak of the device"],
+  ["l", "what is alive at the peak of the device", "memory"],
   ["d", "light and dark"],
   ["Esc", "select nothing"],
   ["?", "these keys"],
@@ -86,13 +88,14 @@ class Timeline {
       top: this.top,
       selected: this.selected < 0 ? null : [model.name(this.selected), model.device[this.selected]],
       peakOf: this.peakOf,
-      unit: this.memory.unit,
+      unit: this.memory?.unit,
     };
   }
 
   restore(state) {
     const { model } = this;
-    this.measure = Math.max(0, model.memories.findIndex((memory) => memory.unit === state.unit));
+    const measure = model.memories.findIndex((memory) => memory.unit === state.unit);
+    if (measure >= 0) this.measure = measure;
     if (!state.isWhole) this.look(state.view[0] * model.perUnit, state.view[1] * model.perUnit);
     if (state.selected) this.select(model.find(...state.selected), false);
     if (state.peakOf >= 0 && state.peakOf < model.nDevices) this.showPeak(state.peakOf, false);

@@ -1,11 +1,22 @@
 //! The picture as SVG: a track per device, a colour per kind, letters and microbatch numbers, axis, legend and figures.
 
+/// Appends to the picture. Writing to a string cannot fail.
+macro_rules! put {
+    ($svg:expr, $($argument:tt)*) => {
+        writeln!($svg, $($argument)*).expect("writing to a string cannot fail")
+    };
+}
+
+mod stop;
+
+use super::stop::words as words_of_stop;
 use crate::output::figures::{number, percent};
-use pipe_compiler::analyze::Analysis;
+use pipe_compiler::Compilation;
 use pipe_compiler::report::Report;
 use pipe_ir::task::TaskKind;
+use pipe_plot::Picture;
 use pipe_plot::palette::{Ground, halves, shade};
-use pipe_plot::tracks::{Mark, Occupancy, Track, common_slot, tracks};
+use pipe_plot::tracks::{Mark, Occupancy, Track, common_slot, stuck_tracks, tracks};
 use pipe_schedule::units::Ticks;
 use std::fmt::Write;
 
@@ -16,30 +27,52 @@ const LEFT: f64 = 56.0;
 const RIGHT: f64 = 92.0;
 const TOP: f64 = 92.0;
 const BOTTOM: f64 = 84.0;
-/// From one track to the next, and the height of a task.
-const TRACK: f64 = 34.0;
+/// The height of a task, and from one track to the next: more where there are arrows between them.
 const TASK: f64 = 28.0;
+const TRACK: f64 = 34.0;
+const WIDE_TRACK: f64 = 58.0;
+/// The height of a line that says why a target is rejected.
+const LINE: f64 = 17.0;
 
-/// Draws a timeline.
+/// Draws the timeline of a target, also of one that breaks a limit, and how far one comes that is stuck.
 ///
 /// # Errors
-/// If it has too many tasks to be looked at.
-pub fn draw(analysis: &Analysis, report: &Report) -> Result<String, String> {
-    let n_tasks = analysis.schedule.n_tasks();
+/// If there is none, or it has too many tasks to be looked at.
+pub fn draw(compilation: &Compilation) -> Result<String, String> {
+    let report = &compilation.report;
+    let name = report.schedule.as_deref().unwrap_or(&report.target);
+    let picture = Picture::new(compilation).filter(|picture| picture.stop.is_some() || !picture.misfits.is_empty());
+    let (tracks, makespan) = match (&compilation.analysis, &compilation.stuck) {
+        (Some(analysis), _) => (tracks(analysis), analysis.timeline.makespan()),
+        (None, Some(stuck)) => {
+            let tracks = stuck_tracks(stuck);
+            let last = tracks.iter().filter_map(|track| track.marks.last()).map(|mark| mark.end).max();
+            (tracks, last.unwrap_or_default())
+        }
+        (None, None) => return Err(format!("`{name}` has no timeline")),
+    };
+    let n_tasks: usize = tracks.iter().map(|track| track.marks.len()).sum();
     if n_tasks > TASKS {
         let help = "use fewer microbatches, as in `--set microbatches=16`";
         return Err(format!("{n_tasks} tasks are too many for a picture, which shows up to {TASKS}; {help}"));
     }
-    let tracks = tracks(analysis);
-    let name = report.schedule.as_deref().unwrap_or(&report.target);
-    let sheet = Sheet::new(&tracks, analysis.timeline.makespan(), scope(name, report));
+    let why = picture.as_ref().map_or_else(Vec::new, words_of_stop);
+    let pitch = if compilation.stuck.is_some() { WIDE_TRACK } else { TRACK };
+    let sheet = Sheet::new(&tracks, makespan, scope(name, report), (pitch, why.len()));
     let mut svg = sheet.open(name, &tracks);
-    sheet.title(&mut svg, name, report);
-    sheet.axis(&mut svg);
+    match &compilation.stuck {
+        Some(stuck) => sheet.stuck_title(&mut svg, name, report, stuck),
+        None => sheet.title(&mut svg, name, report),
+    }
+    sheet.axis(&mut svg, compilation.stuck.as_ref().map_or(makespan, |stuck| stuck.at));
     for (device, track) in tracks.iter().enumerate() {
         sheet.track(&mut svg, device, track, report);
     }
+    if let Some(picture) = &picture {
+        sheet.stop(&mut svg, picture);
+    }
     sheet.legend(&mut svg, &tracks);
+    sheet.why(&mut svg, &why);
     svg.push_str("</svg>\n");
     Ok(svg)
 }
@@ -59,6 +92,10 @@ struct Sheet {
     width: f64,
     height: f64,
     n_tracks: usize,
+    /// From one track to the next.
+    pitch: f64,
+    /// Whether something speaks against the target that is shown.
+    is_rejected: bool,
     /// What ids begin with, so that several pictures may stand in one page.
     scope: String,
     /// Kinds whose tasks are all wide enough for letters before the number.
@@ -69,15 +106,8 @@ fn seconds(ticks: Ticks) -> f64 {
     ticks.0 as f64 / Ticks::UNIT.0 as f64
 }
 
-/// Appends to the picture. Writing to a string cannot fail.
-macro_rules! put {
-    ($svg:expr, $($argument:tt)*) => {
-        writeln!($svg, $($argument)*).expect("writing to a string cannot fail")
-    };
-}
-
 impl Sheet {
-    fn new(tracks: &[Track], makespan: Ticks, scope: String) -> Self {
+    fn new(tracks: &[Track], makespan: Ticks, scope: String, (pitch, n_lines): (f64, usize)) -> Self {
         let slot = common_slot(tracks).0 as f64;
         let all = || tracks.iter().flat_map(|track| track.marks.iter().map(move |mark| (track, mark)));
         let named = |track: &Track, mark: &Mark| format!("{}{}", mark.task.kind.letters(), track.number(mark));
@@ -88,14 +118,24 @@ impl Sheet {
         let slot_width = all().map(per_slot).fold(20.0, f64::max).min(31.0);
         let lanes_width = (makespan.0 as f64 / slot * slot_width).clamp(760.0, 1800.0);
         let makespan = seconds(makespan).max(f64::MIN_POSITIVE);
-        let height = TOP + BOTTOM + TRACK * tracks.len() as f64;
+        let height = TOP + BOTTOM + pitch * tracks.len() as f64 + LINE * n_lines as f64;
         let scale = lanes_width / makespan;
         let is_wide = |(track, mark): (&Track, &Mark)| {
             seconds(mark.end - mark.start) * scale >= written(&named(track, mark)) + 0.999
         };
         let is_lettered = |kind: &TaskKind| all().filter(|(_, mark)| mark.task.kind == *kind).all(is_wide);
         let lettered = TaskKind::ALL.into_iter().filter(is_lettered).collect();
-        Self { makespan, scale, width: LEFT + lanes_width + RIGHT, height, n_tracks: tracks.len(), scope, lettered }
+        Self {
+            makespan,
+            scale,
+            width: LEFT + lanes_width + RIGHT,
+            height,
+            n_tracks: tracks.len(),
+            pitch,
+            is_rejected: n_lines > 0,
+            scope,
+            lettered,
+        }
     }
 
     /// What stands on a task: its microbatch, behind the letters of its kind where they fit on all of the kind.
@@ -108,8 +148,13 @@ impl Sheet {
         LEFT + time * self.scale
     }
 
+    /// Where the tasks of a device begin.
+    fn top(&self, device: usize) -> f64 {
+        TOP + self.pitch * device as f64 + (self.pitch - TASK) / 2.0
+    }
+
     fn bottom(&self) -> f64 {
-        TOP + TRACK * self.n_tracks as f64
+        TOP + self.pitch * self.n_tracks as f64
     }
 
     fn open(&self, name: &str, tracks: &[Track]) -> String {
@@ -143,15 +188,22 @@ impl Sheet {
         for halves in TaskKind::ALL.into_iter().filter(|kind| is_used(*kind)).filter_map(halves) {
             divided(&mut svg, scope, halves, n_stages);
         }
+        if self.is_rejected {
+            self.stop_defs(&mut svg);
+        }
         put!(svg, "</defs>");
         svg
+    }
+
+    fn name(&self, svg: &mut String, name: &str) {
+        put!(svg, r#"<text class="title" x="{LEFT}" y="34">{}</text>"#, escape(name));
     }
 
     fn title(&self, svg: &mut String, name: &str, report: &Report) {
         let sizes = &report.sizes;
         let show = |value: Option<f64>, form: fn(f64) -> String| value.map_or_else(|| "?".to_owned(), form);
         let figures = &report.figures;
-        put!(svg, r#"<text class="title" x="{LEFT}" y="34">{}</text>"#, escape(name));
+        self.name(svg, name);
         put!(
             svg,
             r#"<text class="figures" x="{LEFT}" y="54">{} devices, {} stages, {} microbatches · makespan {}{} · mean bubble {} (busiest device {}, by longest stage {})</text>"#,
@@ -175,12 +227,12 @@ impl Sheet {
         put!(svg, r#"<text class="small" x="{column:.1}" y="{:.1}">peak, units</text>"#, TOP - 8.0);
     }
 
-    /// Vertical lines at round moments, with their times below the tracks.
-    fn axis(&self, svg: &mut String) {
+    /// Vertical lines at round moments up to the last one, with their times below the tracks.
+    fn axis(&self, svg: &mut String, last: Ticks) {
         let step = round_step(self.makespan / (self.width / 90.0));
         let bottom = self.bottom();
         let mut moment = 0;
-        while f64::from(moment) * step <= self.makespan * 1.000_001 {
+        while f64::from(moment) * step <= seconds(last) * 1.000_001 {
             let time = f64::from(moment) * step;
             let x = self.x(time);
             put!(
@@ -205,10 +257,11 @@ impl Sheet {
     }
 
     fn track(&self, svg: &mut String, device: usize, track: &Track, report: &Report) {
-        let top = TOP + TRACK * device as f64 + (TRACK - TASK) / 2.0;
+        let top = self.top(device);
         let middle = top + TASK / 2.0 + 4.0;
         put!(svg, r#"<text class="device" x="{:.1}" y="{middle:.1}">d{device}</text>"#, LEFT - 10.0);
-        if let (Some(first), Some(last)) = (track.marks.first(), track.marks.last()) {
+        let runs = || track.marks.iter().filter(|mark| mark.runs);
+        if let (Some(first), Some(last)) = (runs().next(), runs().next_back()) {
             let (start, end) = (self.x(seconds(first.start)), self.x(seconds(last.end)));
             put!(
                 svg,
@@ -220,6 +273,7 @@ impl Sheet {
         for mark in &track.marks {
             self.task(svg, mark, &self.label(track, mark), top, track.stages.len());
         }
+        self.left_out(svg, track, middle);
         if let Some(peak) = report.per_device.get(device).and_then(|row| row.peak_activation) {
             let x = self.x(self.makespan) + 12.0;
             put!(svg, r#"<text class="small" x="{x:.1}" y="{middle:.1}">{}</text>"#, number(peak));
@@ -231,8 +285,15 @@ impl Sheet {
         // A hair of background between neighbours, unless tasks are thinner than that themselves.
         let gap = if end - start > 4.0 { 1.0 } else { 0.0 };
         let width = (end - start - gap).max(0.3);
-        let fill = fill(&self.scope, mark.task.kind, mark.nth_stage, n_stages);
-        let edge = if width > 4.0 { r#" class="task""# } else { "" };
+        let fill = match mark.runs {
+            true => fill(&self.scope, mark.task.kind, mark.nth_stage, n_stages),
+            false => "#ffffff".to_owned(),
+        };
+        let edge = match (mark.runs, width > 4.0) {
+            (true, true) => r#" class="task""#,
+            (true, false) => "",
+            (false, _) => r#" class="never""#,
+        };
         let round = if width > 8.0 { r#" rx="2.5""# } else { "" };
         // Two tasks that share the device stand one above the other.
         let (top, height) = match mark.share {
@@ -241,13 +302,16 @@ impl Sheet {
             Occupancy::Second => (top + TASK / 2.0 + 0.5, TASK / 2.0 - 0.5),
         };
         // A task that occupies neighbours is one block.
-        let tall = height + if mark.goes_on { TRACK - TASK } else { 0.0 };
+        let tall = height + if mark.goes_on { self.pitch - TASK } else { 0.0 };
         put!(
             svg,
             r#"<rect{edge} x="{start:.2}" y="{top:.1}" width="{width:.2}" height="{tall}"{round} fill="{fill}"/>"#
         );
         if width + 0.01 >= written(text) {
-            let ink = shade(mark.task.kind, Ground::Light, mark.nth_stage, n_stages).ink();
+            let ink = match mark.runs {
+                true => shade(mark.task.kind, Ground::Light, mark.nth_stage, n_stages).ink().to_string(),
+                false => "#52606d".to_owned(),
+            };
             let (x, y) = (start + width / 2.0, top + height / 2.0 + 4.0);
             put!(svg, r#"<text class="number" x="{x:.1}" y="{y:.1}" style="fill:{ink}">{text}</text>"#);
         }
@@ -258,8 +322,8 @@ impl Sheet {
         let mut x = LEFT;
         let n_stages = tracks.iter().map(|track| track.stages.len()).max().unwrap_or(1);
         for kind in TaskKind::ALL {
-            let is_used = tracks.iter().any(|track| track.marks.iter().any(|mark| mark.task.kind == kind));
-            if !is_used {
+            let is_shown = |mark: &Mark| mark.runs && mark.task.kind == kind;
+            if !tracks.iter().any(|track| track.marks.iter().any(is_shown)) {
                 continue;
             }
             for nth in 0..n_stages.min(4) {
@@ -276,7 +340,25 @@ impl Sheet {
         }
         put!(svg, r#"<rect x="{x:.1}" y="{y:.1}" width="16" height="14" rx="2.5" fill="url(#{}-idle)"/>"#, self.scope);
         put!(svg, r#"<text class="figures" x="{:.1}" y="{:.1}">bubble</text>"#, x + 22.0, y + 11.5);
-        if n_stages > 1 {
+        if tracks.iter().any(|track| track.marks.iter().any(|mark| !mark.runs)) {
+            x += 88.0;
+            put!(
+                svg,
+                r##"<rect class="never" x="{x:.1}" y="{y:.1}" width="16" height="14" rx="2.5" fill="#ffffff"/>"##
+            );
+            put!(svg, r#"<text class="figures" x="{:.1}" y="{:.1}">never runs</text>"#, x + 22.0, y + 11.5);
+            x += 106.0;
+            let middle = y + 7.0;
+            put!(
+                svg,
+                r#"<line class="wait" x1="{x:.1}" y1="{middle:.1}" x2="{:.1}" y2="{middle:.1}" marker-end="url(#{}-arrow)"/>"#,
+                x + 14.0,
+                self.scope
+            );
+            put!(svg, r#"<text class="figures" x="{:.1}" y="{:.1}">waits for</text>"#, x + 26.0, y + 11.5);
+        }
+        let is_later = |mark: &Mark| mark.runs && mark.nth_stage > 0;
+        if tracks.iter().any(|track| track.marks.iter().any(is_later)) {
             let text = "lighter: later stages of the device";
             put!(svg, r#"<text class="small" x="{LEFT}" y="{:.1}">{text}</text>"#, y + 31.0);
         }

@@ -1,0 +1,53 @@
+//! Why a target cannot run, in words that pictures of it share.
+
+use crate::output::figures::number;
+use pipe_ir::units::Bytes;
+use pipe_plot::stop::{Misfit, StopWait};
+use pipe_plot::{DrawnTask, Picture};
+
+/// Waits of a cycle that are told; the rest of a longer one is counted.
+const TOLD: usize = 6;
+
+/// Why a target cannot run, line by line.
+pub(super) fn words(picture: &Picture) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for cycle in picture.stop.iter().flat_map(|stop| &stop.cycles) {
+        lines.extend(cycle.iter().take(TOLD).map(|wait| waiting(picture, wait)));
+        if cycle.len() > TOLD {
+            lines.push(format!("and {} more likewise, in a cycle", cycle.len() - TOLD));
+        }
+    }
+    lines.extend(picture.misfits.iter().map(|misfit| too_much(picture, misfit)));
+    lines
+}
+
+/// Where a device stands, and what for.
+pub(super) fn waiting(picture: &Picture, wait: &StopWait) -> String {
+    let task = |index: u32| &picture.tasks[index as usize];
+    let (at, needs) = (task(wait.task), task(wait.needs));
+    let until = if wait.meets { format!("d{} to come to it", needs.device) } else { needed(picture, needs) };
+    format!("d{} at {} (line {}) waits for {until} (line {})", at.device, name(picture, at), wait.line, wait.needs_line)
+}
+
+/// A task, and whose it is.
+fn needed(picture: &Picture, task: &DrawnTask) -> String {
+    format!("{} of d{}", name(picture, task), task.device)
+}
+
+/// `F s1 m2`, as the compiler writes it.
+pub(super) fn name(picture: &Picture, task: &DrawnTask) -> String {
+    let slice = if picture.microbatches[1] > 1 { format!(" q{}", task.slice) } else { String::new() };
+    format!("{} s{} m{}{slice}", task.kind.letters(), task.stage, task.microbatch)
+}
+
+/// Which device holds too much, from when on, and how much.
+pub(super) fn too_much(picture: &Picture, misfit: &Misfit) -> String {
+    let Misfit { device, unit, limit, from, over } = misfit;
+    let amount = |amount: f64| match *unit {
+        "bytes" => Bytes(amount as u64).to_string(),
+        _ if amount == 1.0 => "1 unit".to_owned(),
+        _ => format!("{} units", number(amount)),
+    };
+    let from = number(*from as f64 / picture.clock.ticks_per_unit as f64);
+    format!("d{device} exceeds its {} from {from} on, by up to {}", amount(*limit), amount(*over))
+}
