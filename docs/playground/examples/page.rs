@@ -9,10 +9,11 @@ use std::io::{self, Read, Write};
 
 const STYLE: &str = include_str!("../page/playground.css");
 const WORKER: &str = include_str!("../page/worker.js");
-const SCRIPTS: [&str; 4] = [
+const SCRIPTS: [&str; 5] = [
     include_str!("../page/editor.js"),
     include_str!("../page/assist.js"),
     include_str!("../page/beside.js"),
+    include_str!("../page/search.js"),
     include_str!("../page/playground.js"),
 ];
 

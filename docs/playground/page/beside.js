@@ -93,8 +93,8 @@ class Beside {
     const { timeline } = this;
     const isWhole = timeline.isWhole();
     this.root.remove();
-    // What observes its size finds nothing to draw any more.
-    this.other.models = this.other.shown = [];
+    // Its size is observed until it is forgotten, and is nothing now.
+    this.other.resize = () => {};
     this.other = timeline.partner = null;
     timeline.panels.overview.forget();
     if (isWhole) timeline.fit(); else timeline.look(timeline.view.from, timeline.view.to);

@@ -48,6 +48,7 @@ class Playground {
     this.findings = h("ol", { id: "findings", class: "findings", "aria-live": "polite" });
     this.status = h("output", { class: "status" }, "the compiler is loading");
     this.share = h("button", { type: "button", click: () => this.copy() }, "copy link");
+    this.finder = h("button", { type: "button", title: "Search a shorter schedule with these stages, places, costs and memory, as pipec search does", click: () => this.search() }, "search");
     this.save = h("button", { type: "button", title: "Download the source", click: () => this.download(`${this.schedule()}.pipe`, "text/plain", this.editor.text) }, "save .pipe");
     this.side = h("div", { class: "side" });
     root.classList.add("playground");
@@ -63,7 +64,7 @@ class Playground {
     this.worker?.terminate();
     for (const answer of this.aside?.values() ?? []) answer(null);
     this.aside = new Map();
-    this.worker = new Worker(this.code ??= URL.createObjectURL(new Blob([WORKER], { type: "text/javascript" })));
+    this.worker = this.newWorker();
     this.worker.onmessage = ({ data }) => {
       const aside = this.aside.get(data.id);
       this.aside.delete(data.id);
@@ -78,6 +79,8 @@ class Playground {
     this.isReady = this.isBusy = false;
     this.worker.postMessage({ packed: this.packed });
   }
+
+  newWorker() { return new Worker(this.code ??= URL.createObjectURL(new Blob([WORKER], { type: "text/javascript" }))); }
 
   /// The compiler is there.
   ready({ schedules, examples, keywords }) {
@@ -94,7 +97,7 @@ class Playground {
       this.examples.append(h("option", { value: "" }, "choose"), ...examples.map(group));
       this.side.append(
         h("div", { class: "menus" }, h("label", {}, "from the gallery", this.gallery), h("label", {}, "an example", this.examples), h("label", {}, "compare with", this.versus)),
-        h("div", { class: "actions" }, this.share, this.save, this.status),
+        h("div", { class: "actions" }, this.finder, this.share, this.save, this.status),
         this.editor.root,
         h("div", { class: "options" }, OPTIONS.map(([name]) => h("label", {}, name, this.fields[name]))),
         this.findings);
@@ -167,6 +170,37 @@ class Playground {
     }
   }
 
+  /// Begins a search for something shorter, or ends it.
+  search() {
+    if (this.searching) return this.endSearch("the search was stopped");
+    const source = this.editor.text;
+    this.finder.textContent = "stop";
+    const done = (told) => this.endSearch(this.found(told, source));
+    this.searching = new Search(this.newWorker(), this.packed, this.current(), (words) => this.status.textContent = words, done);
+    return undefined;
+  }
+
+  endSearch(words) {
+    this.searching.stop();
+    this.searching = null;
+    this.finder.textContent = "search";
+    this.status.textContent = words;
+  }
+
+  /// Writes what a search found into the editor, in one step that Ctrl Z takes back, if it is better than what is there.
+  found({ report, source, proved, bug, refused, mistakes }, searched) {
+    if (bug || refused) return `the search failed: ${bug ?? refused}`;
+    if (Object.keys(mistakes).length > 0 || (report && !source)) return "this cannot be searched: see below";
+    if (!source) return "there was no time to find any schedule";
+    if (!report.ok) return "nothing was found that fits";
+    const own = this.answered;
+    const isBetter = !own?.ok || report.makespan < own.makespan;
+    if (!isBetter) return proved ? `nothing is shorter than ${say(own.makespan)}: proved` : `nothing shorter was found; at least ${say(report.lower_bound)}`;
+    if (this.editor.text !== searched) return "the source has changed since the search began";
+    this.editor.replace(0, searched.length, source);
+    return "found";
+  }
+
   /// What the last picture is of, as the name of a file.
   schedule() { return this.timeline.model?.picture.title.replace(/[^A-Za-z0-9_-]/g, "_") || "schedule"; }
 
@@ -219,7 +253,7 @@ class Playground {
     this.compiled = this.question.source;
     this.worker.postMessage({ id: this.asked, by: "compile", question: this.question });
     this.question = null;
-    this.status.textContent = "compiling";
+    if (!this.searching) this.status.textContent = "compiling";
   }
 
   told({ id, answer, bug }) {
@@ -241,9 +275,10 @@ class Playground {
     for (const [name] of OPTIONS) this.fields[name].setAttribute("aria-invalid", String(Boolean(mistakes?.[name])));
     if (refused) wrong.push({ severity: "error", message: refused });
     const own = report?.diagnostics ?? [];
+    this.answered = report;
     this.editor.mark(own.filter((one) => one.file === ROOT));
     this.say([...wrong, ...own]);
-    this.status.textContent = `${report?.ok ? "accepted" : "rejected"}, ${Math.max(1, Math.round(this.took))} ms`;
+    if (!this.searching) this.status.textContent = `${report?.ok ? "accepted" : "rejected"}, ${Math.max(1, Math.round(this.took))} ms`;
     this.timeline.root.classList.toggle("stale", !picture);
     if (!picture) return;
     this.timeline.root.classList.remove("waiting");

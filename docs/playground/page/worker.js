@@ -17,7 +17,8 @@ function answer(name, question) {
 async function load(packed) {
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   const wasm = await new Response(stream).arrayBuffer();
-  exports = (await WebAssembly.instantiate(wasm, {})).instance.exports;
+  const page = { now: () => performance.now() / 1000, improved: (bytes) => postMessage({ news: read(bytes) }) };
+  exports = (await WebAssembly.instantiate(wasm, { page })).instance.exports;
 }
 
 onmessage = async ({ data }) => {

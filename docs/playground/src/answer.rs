@@ -20,7 +20,7 @@ pub(crate) const ROOT: &str = "playground.pipe";
 /// A source, and the options of the command line that go with it; what is empty was not given.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Question {
+pub(crate) struct Question {
     source: String,
     #[serde(default)]
     settings: BTreeMap<String, i64>,
@@ -35,6 +35,9 @@ struct Question {
     /// A standard schedule instead of the one that the source has.
     #[serde(default)]
     under: String,
+    /// How long a search may take.
+    #[serde(default)]
+    pub(crate) seconds: f64,
 }
 
 /// The report of `check`, the picture if the schedule runs to its end, and options that cannot be read.
@@ -56,41 +59,57 @@ pub(crate) fn answer(question: &str) -> String {
 
 fn compiled(question: Question) -> Answer {
     let mut mistakes = BTreeMap::new();
-    let request = Request {
-        choice: elaborate::Request {
-            settings: question.settings.into_iter().collect(),
-            recompute: option("recompute", &question.recompute, &mut mistakes, str::parse::<Recomputation>),
-            activation: option("activation", &question.activation, &mut mistakes, str::parse::<Shares>),
-            ..elaborate::Request::default()
-        },
-        costs: option("cost", &question.cost, &mut mistakes, StageCosts::parse),
-        memory: option("memory", &question.memory, &mut mistakes, MemoryLimit::parse),
-        ..Request::default()
-    };
-    let text = if question.under.is_empty() { question.source } else { under(question.source, &question.under) };
-    let root = Source { name: ROOT.to_owned(), text };
-    let loader = |path: &str| Err(format!("the playground has no files, so `{path}` is not there; `std.` paths are"));
-    let compilation = compile(&mut Sources::default(), root, &loader, &request);
+    let request = request(&question, &mut mistakes);
+    let compilation = compile(&mut Sources::default(), question.root(), &loader, &request);
     let picture = Picture::new(&compilation);
     Answer { report: compilation.report, picture, mistakes }
 }
 
+impl Question {
+    /// What is compiled.
+    pub(crate) fn root(&self) -> Source {
+        let text = if self.under.is_empty() { self.source.clone() } else { under(&self.source, &self.under) };
+        Source { name: ROOT.to_owned(), text }
+    }
+}
+
+/// There are no files to import.
+pub(crate) fn loader(path: &str) -> Result<String, String> {
+    Err(format!("the playground has no files, so `{path}` is not there; `std.` paths are"))
+}
+
+/// What is asked of the source.
+pub(crate) fn request(question: &Question, mistakes: &mut BTreeMap<&'static str, String>) -> Request {
+    Request {
+        choice: elaborate::Request {
+            settings: question.settings.clone().into_iter().collect(),
+            recompute: option("recompute", &question.recompute, mistakes, str::parse::<Recomputation>),
+            activation: option("activation", &question.activation, mistakes, str::parse::<Shares>),
+            ..elaborate::Request::default()
+        },
+        costs: option("cost", &question.cost, mistakes, StageCosts::parse),
+        memory: option("memory", &question.memory, mistakes, MemoryLimit::parse),
+        ..Request::default()
+    }
+}
+
 /// The pipeline of a source under another schedule; of a source without one that schedule itself.
-fn under(source: String, schedule: &str) -> String {
-    let root = Source { name: ROOT.to_owned(), text: source.clone() };
-    let (files, _) = files::read(&mut Sources::default(), root, &|path| Err(format!("`{path}` is not there")));
+fn under(source: &str, schedule: &str) -> String {
+    let root = Source { name: ROOT.to_owned(), text: source.to_owned() };
+    let (files, _) = files::read(&mut Sources::default(), root, &loader);
     let call = |item: &PipelineItem| match item {
         PipelineItem::Schedule(call) => Some(call.span),
         _ => None,
     };
-    match files.root_pipelines().next().map(|pipeline| pipeline.items.iter().find_map(call)) {
-        None => stdlib::schedule(schedule).map(str::to_owned).unwrap_or(source),
-        Some(None) => source,
+    let text = match files.root_pipelines().next().map(|pipeline| pipeline.items.iter().find_map(call)) {
+        None => stdlib::schedule(schedule).map(str::to_owned),
+        Some(None) => None,
         Some(Some(span)) => {
             let (before, behind) = (source.get(..span.start as usize), source.get(span.end as usize..));
-            before.zip(behind).map(|(before, behind)| format!("{before}{schedule}{behind}")).unwrap_or(source)
+            before.zip(behind).map(|(before, behind)| format!("{before}{schedule}{behind}"))
         }
-    }
+    };
+    text.unwrap_or_else(|| source.to_owned())
 }
 
 /// What an option says, or what is wrong with it.

@@ -1,6 +1,6 @@
 //! What the editor asks while one types: what can be written at a place, and what stands there.
 
-use crate::answer::ROOT;
+use crate::answer::{ROOT, loader};
 use pipe_ide::completion::{self, Completion, OfferKind, complete};
 use pipe_ide::hover::{Hover, hover};
 use pipe_ide::{Names, place::Place};
@@ -54,7 +54,7 @@ fn told(question: Question) -> Value {
     let mut sources = Sources::default();
     let byte = byte_of(&question.source, question.at);
     let root = Source { name: ROOT.to_owned(), text: question.source };
-    let (files, _) = files::read(&mut sources, root, &|path| Err(format!("no file `{path}` here")));
+    let (files, _) = files::read(&mut sources, root, &loader);
     let names = Names::of(&files);
     let place = Place { names: &names, sources: &sources, byte };
     let units = |byte: usize| units_before(place.text(), byte);

@@ -1,13 +1,15 @@
 //! The compiler behind the playground: a request as JSON in, an answer as JSON out, through two
 //! texts in its own memory.
 //!
-//! The page writes UTF-8 where [`input`] says, calls [`compile`], [`assist()`] or [`gallery`], and
+//! The page writes UTF-8 where [`input`] says, calls [`compile`], [`assist()`], [`search()`] or [`gallery`], and
 //! reads as many bytes as that answers where [`output`] says. After a panic, [`complaint`] has what to report;
 //! the page then starts anew.
 
 mod answer;
 mod assist;
 mod examples;
+mod page;
+mod search;
 
 use pipe_syntax::stdlib;
 use serde_json::json;
@@ -48,6 +50,12 @@ pub extern "C" fn compile() -> usize {
 #[unsafe(no_mangle)]
 pub extern "C" fn assist() -> usize {
     told(assist::assist)
+}
+
+/// Searches for a shorter schedule, as the request that was written asks; how many bytes the answer has.
+#[unsafe(no_mangle)]
+pub extern "C" fn search() -> usize {
+    told(search::search)
 }
 
 /// Answers what was written, and keeps what a panic says.
