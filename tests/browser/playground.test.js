@@ -206,12 +206,17 @@ describe("the playground", { skip }, () => {
     await page.waitForFunction(() => timeline.model.nDevices === 4);
   });
 
-  test("the source is saved as a file", async () => {
+  test("the source and the picture are saved as files, as the command line writes them", async () => {
     await page.getByLabel("Standard schedules").selectOption("1f1b");
     await settled(page);
     const [saved] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "save .pipe" }).click()]);
     assert.equal(saved.suggestedFilename(), "1f1b.pipe");
     assert.equal(readFileSync(await saved.path(), "utf8"), await page.locator("textarea").inputValue());
+    const [figure] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "save .svg" }).click()]);
+    assert.equal(figure.suggestedFilename(), "1f1b.svg");
+    const path = join(folder, "1f1b.svg");
+    run("plot", "std:1f1b", "-o", path);
+    assert.equal(readFileSync(await figure.path(), "utf8"), readFileSync(path, "utf8"));
   });
 
   test("nothing is wider than a telephone", async () => {

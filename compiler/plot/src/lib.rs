@@ -3,19 +3,23 @@
 //! Made once from a compilation, whoever draws it: the page, Perfetto, a comparison with what a run
 //! measured. Times are whole ticks of a [`Clock`], memory whole parts of a [`Measure`]. Figures are
 //! those of the report. Tables with a row for each task or transfer are written by column, because
-//! there may be hundreds of thousands of rows.
+//! there may be hundreds of thousands of rows. [`svg`] is the one drawing that is made here, because
+//! the playground writes it, too.
 
 mod bubble;
 mod bytes;
 mod columns;
 mod drawn;
+pub mod figures;
 mod memory;
 pub mod palette;
 mod scale;
 pub mod stop;
+pub mod svg;
 pub mod tracks;
 mod transfers;
 mod waits;
+pub mod why;
 
 use palette::Kind;
 use pipe_compiler::report::Report;

@@ -50,6 +50,7 @@ class Playground {
     this.share = h("button", { type: "button", click: () => this.copy() }, "copy link");
     this.finder = h("button", { type: "button", title: "Search a shorter schedule with these stages, places, costs and memory, as pipec search does", click: () => this.search() }, "search");
     this.save = h("button", { type: "button", title: "Download the source", click: () => this.download(`${this.schedule()}.pipe`, "text/plain", this.editor.text) }, "save .pipe");
+    this.draw = h("button", { type: "button", title: "Download the picture, as pipec plot -o x.svg writes it", click: () => this.saveFigure() }, "save .svg");
     this.side = h("div", { class: "side" });
     root.classList.add("playground");
     root.append(
@@ -97,7 +98,7 @@ class Playground {
       this.examples.append(h("option", { value: "" }, "choose"), ...examples.map(group));
       this.side.append(
         h("div", { class: "menus" }, h("label", {}, "from the gallery", this.gallery), h("label", {}, "an example", this.examples), h("label", {}, "compare with", this.versus)),
-        h("div", { class: "actions" }, this.finder, this.share, this.save, this.status),
+        h("div", { class: "actions" }, this.finder, this.share, this.save, this.draw, this.status),
         this.editor.root,
         h("div", { class: "options" }, OPTIONS.map(([name]) => h("label", {}, name, this.fields[name]))),
         this.findings);
@@ -173,10 +174,12 @@ class Playground {
   /// Begins a search for something shorter, or ends it.
   search() {
     if (this.searching) return this.endSearch("the search was stopped");
-    const source = this.editor.text;
+    const question = this.current();
     this.finder.textContent = "stop";
-    const done = (told) => this.endSearch(this.found(told, source));
-    this.searching = new Search(this.newWorker(), this.packed, this.current(), (words) => this.status.textContent = words, done);
+    // Its seconds are not read out.
+    this.status.setAttribute("aria-live", "off");
+    const done = (told) => this.endSearch(this.found(told, question));
+    this.searching = new Search(this.newWorker(), this.packed, question, (words) => this.status.textContent = words, done);
     return undefined;
   }
 
@@ -184,11 +187,13 @@ class Playground {
     this.searching.stop();
     this.searching = null;
     this.finder.textContent = "search";
+    this.status.setAttribute("aria-live", "polite");
     this.status.textContent = words;
   }
 
   /// Writes what a search found into the editor, in one step that Ctrl Z takes back, if it is better than what is there.
   found({ report, source, proved, bug, refused, mistakes }, searched) {
+    if (JSON.stringify(this.current()) !== JSON.stringify(searched)) return "the source or its options have changed since the search began";
     if (bug || refused) return `the search failed: ${bug ?? refused}`;
     if (Object.keys(mistakes).length > 0 || (report && !source)) return "this cannot be searched: see below";
     if (!source) return "there was no time to find any schedule";
@@ -196,13 +201,19 @@ class Playground {
     const own = this.answered;
     const isBetter = !own?.ok || report.makespan < own.makespan;
     if (!isBetter) return proved ? `nothing is shorter than ${say(own.makespan)}: proved` : `nothing shorter was found; at least ${say(report.lower_bound)}`;
-    if (this.editor.text !== searched) return "the source has changed since the search began";
-    this.editor.replace(0, searched.length, source);
+    this.editor.replace(0, searched.source.length, source);
     return "found";
   }
 
   /// What the last picture is of, as the name of a file.
   schedule() { return this.timeline.model?.picture.title.replace(/[^A-Za-z0-9_-]/g, "_") || "schedule"; }
+
+  /// Downloads the picture as `pipec plot` draws it.
+  async saveFigure() {
+    const told = await this.askAside("svg", this.current());
+    if (told?.svg) this.download(`${this.schedule()}.svg`, "image/svg+xml", told.svg);
+    else this.status.textContent = told?.refused ?? "the compiler is not ready";
+  }
 
   download(name, type, text) {
     const href = URL.createObjectURL(new Blob([text], { type }));

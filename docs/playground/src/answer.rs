@@ -57,6 +57,19 @@ pub(crate) fn answer(question: &str) -> String {
     told.expect("reports and pictures are plain data")
 }
 
+/// The picture of a question as `pipec plot -o x.svg` writes it, or why there is none.
+pub(crate) fn svg(question: &str) -> String {
+    let drawn = serde_json::from_str(question).map_err(|error| error.to_string()).and_then(|question: Question| {
+        let request = request(&question, &mut BTreeMap::new());
+        pipe_plot::svg::draw(&compile(&mut Sources::default(), question.root(), &loader, &request))
+    });
+    let told = match drawn {
+        Ok(svg) => serde_json::json!({ "svg": svg }),
+        Err(refused) => serde_json::json!({ "refused": refused }),
+    };
+    told.to_string()
+}
+
 fn compiled(question: Question) -> Answer {
     let mut mistakes = BTreeMap::new();
     let request = request(&question, &mut mistakes);
@@ -127,7 +140,7 @@ fn option<T, E: Display>(
 
 #[cfg(test)]
 mod tests {
-    use super::answer;
+    use super::{Request, Source, Sources, answer, compile, loader};
     use serde_json::{Value, json};
 
     fn ask(question: Value) -> Value {
@@ -161,6 +174,18 @@ mod tests {
         let told = ask(json!({ "source": "import \"other.pipe\"\n" }));
         assert!(told["report"]["diagnostics"][0].to_string().contains("the playground has no files"), "{told}");
         assert!(ask(json!({ "text": "" }))["refused"].is_string());
+    }
+
+    #[test]
+    fn the_picture_is_that_of_the_command_line() {
+        let source = pipe_syntax::stdlib::schedule("1f1b").expect("a standard schedule");
+        let told = super::svg(&json!({ "source": source }).to_string());
+        let told: Value = serde_json::from_str(&told).expect("JSON");
+        let root = Source { name: "1f1b.pipe".to_owned(), text: (*source).to_owned() };
+        let compilation = compile(&mut Sources::default(), root, &loader, &Request::default());
+        assert_eq!(told["svg"].as_str(), pipec::drawing::svg::draw(&compilation).ok().as_deref());
+        let told = super::svg(&json!({ "source": "schedule x {" }).to_string());
+        assert!(told.contains("has no timeline"), "{told}");
     }
 
     #[test]

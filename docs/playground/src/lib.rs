@@ -1,8 +1,8 @@
 //! The compiler behind the playground: a request as JSON in, an answer as JSON out, through two
 //! texts in its own memory.
 //!
-//! The page writes UTF-8 where [`input`] says, calls [`compile`], [`assist()`], [`search()`] or [`gallery`], and
-//! reads as many bytes as that answers where [`output`] says. After a panic, [`complaint`] has what to report;
+//! The page writes UTF-8 where [`input`] says, calls [`compile`], [`svg`], [`assist()`], [`search()`] or
+//! [`gallery`], and reads as many bytes as that answers where [`output`] says. After a panic, [`complaint`] has what to report;
 //! the page then starts anew.
 
 mod answer;
@@ -50,6 +50,12 @@ pub extern "C" fn compile() -> usize {
 #[unsafe(no_mangle)]
 pub extern "C" fn assist() -> usize {
     told(assist::assist)
+}
+
+/// Draws what the request that was written asks for; how many bytes the answer has.
+#[unsafe(no_mangle)]
+pub extern "C" fn svg() -> usize {
+    told(answer::svg)
 }
 
 /// Searches for a shorter schedule, as the request that was written asks; how many bytes the answer has.

@@ -2,11 +2,10 @@
 
 pub mod golden;
 pub mod html;
-mod stop;
-pub mod svg;
 pub mod terminal;
 
 use pipe_ir::task::TaskKind;
+pub use pipe_plot::svg;
 
 /// The one letter that stands for a kind in pictures: both halves of a fused backward are a `B`.
 pub fn letter(kind: TaskKind) -> char {

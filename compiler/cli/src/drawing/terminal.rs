@@ -5,7 +5,6 @@
 //! later stages, with the microbatch where it fits.
 
 use super::letter;
-use super::stop::{name, too_much, waiting};
 use crate::output::diagnostics::Look;
 use crate::output::figures::{number, percent};
 use pipe_compiler::Compilation;
@@ -16,6 +15,7 @@ use pipe_ir::task::TaskKind;
 use pipe_plot::Picture;
 use pipe_plot::palette::{Colour, Ground, shade, words};
 use pipe_plot::tracks::{Mark, Occupancy, Track, common_slot, stuck_tracks, tracks};
+use pipe_plot::why::{name, too_much, waiting};
 use pipe_schedule::units::Ticks;
 
 /// Rows that are drawn; of more devices, the first and the last ones.

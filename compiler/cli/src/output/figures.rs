@@ -1,15 +1,6 @@
 //! Figures as words: numbers, shares and counts.
 
-/// A figure with at most three decimals.
-pub(crate) fn number(value: f64) -> String {
-    let text = format!("{value:.3}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
-/// A share in percent, with one decimal.
-pub(crate) fn percent(share: f64) -> String {
-    format!("{:.1}%", 100.0 * share)
-}
+pub(crate) use pipe_plot::figures::{number, percent};
 
 /// `1 task`, `2 microbatches`.
 pub(crate) fn count(number: usize, noun: &str) -> String {

@@ -2,12 +2,12 @@
 //! memory does not suffice.
 
 use super::{LEFT, LINE, Sheet, TASK, TOP, escape};
-use crate::output::figures::{number, percent};
+use crate::figures::{number, percent};
+use crate::stop::StopWait;
+use crate::tracks::Track;
+use crate::{DrawnTask, Picture};
 use pipe_compiler::report::Report;
 use pipe_compiler::stuck::Stuck;
-use pipe_plot::stop::StopWait;
-use pipe_plot::tracks::Track;
-use pipe_plot::{DrawnTask, Picture};
 use std::fmt::Write;
 
 impl Sheet {

@@ -1,15 +1,15 @@
 //! Why a target cannot run, in words that pictures of it share.
 
-use crate::output::figures::number;
+use crate::figures::number;
+use crate::stop::{Misfit, StopWait};
+use crate::{DrawnTask, Picture};
 use pipe_ir::units::Bytes;
-use pipe_plot::stop::{Misfit, StopWait};
-use pipe_plot::{DrawnTask, Picture};
 
 /// Waits of a cycle that are told; the rest of a longer one is counted.
 const TOLD: usize = 6;
 
 /// Why a target cannot run, line by line.
-pub(super) fn words(picture: &Picture) -> Vec<String> {
+pub fn words(picture: &Picture) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for cycle in picture.stop.iter().flat_map(|stop| &stop.cycles) {
         lines.extend(cycle.iter().take(TOLD).map(|wait| waiting(picture, wait)));
@@ -22,7 +22,7 @@ pub(super) fn words(picture: &Picture) -> Vec<String> {
 }
 
 /// Where a device stands, and what for.
-pub(super) fn waiting(picture: &Picture, wait: &StopWait) -> String {
+pub fn waiting(picture: &Picture, wait: &StopWait) -> String {
     let task = |index: u32| &picture.tasks[index as usize];
     let (at, needs) = (task(wait.task), task(wait.needs));
     let until = if wait.meets { format!("d{} to come to it", needs.device) } else { needed(picture, needs) };
@@ -35,13 +35,13 @@ fn needed(picture: &Picture, task: &DrawnTask) -> String {
 }
 
 /// `F s1 m2`, as the compiler writes it.
-pub(super) fn name(picture: &Picture, task: &DrawnTask) -> String {
+pub fn name(picture: &Picture, task: &DrawnTask) -> String {
     let slice = if picture.microbatches[1] > 1 { format!(" q{}", task.slice) } else { String::new() };
     format!("{} s{} m{}{slice}", task.kind.letters(), task.stage, task.microbatch)
 }
 
 /// Which device holds too much, from when on, and how much.
-pub(super) fn too_much(picture: &Picture, misfit: &Misfit) -> String {
+pub fn too_much(picture: &Picture, misfit: &Misfit) -> String {
     let Misfit { device, unit, limit, from, over } = misfit;
     let amount = |amount: f64| match *unit {
         "bytes" => Bytes(amount as u64).to_string(),

@@ -9,14 +9,14 @@ macro_rules! put {
 
 mod stop;
 
-use super::stop::words as words_of_stop;
-use crate::output::figures::{number, percent};
+use crate::Picture;
+use crate::figures::{number, percent};
+use crate::palette::{Ground, halves, shade};
+use crate::tracks::{Mark, Occupancy, Track, common_slot, stuck_tracks, tracks};
+use crate::why::words as words_of_stop;
 use pipe_compiler::Compilation;
 use pipe_compiler::report::Report;
 use pipe_ir::task::TaskKind;
-use pipe_plot::Picture;
-use pipe_plot::palette::{Ground, halves, shade};
-use pipe_plot::tracks::{Mark, Occupancy, Track, common_slot, stuck_tracks, tracks};
 use pipe_schedule::units::Ticks;
 use std::fmt::Write;
 
