@@ -15,6 +15,7 @@ const EXAMPLES: &str = "\
 Examples:
   pipec plot std:v_half --set devices=8 --set microbatches=24
   pipec plot std:v_half -o v_half.svg
+  pipec plot std:1f1b std:zb_h1 -o both.svg
   pipec plot examples/shakespeare.pipe --memory 2.5 -o shakespeare.html";
 
 /// Arguments of `pipec plot`.
@@ -23,6 +24,9 @@ Examples:
 pub(crate) struct Arguments {
     #[command(flatten)]
     timed: TimedArguments,
+    /// More targets, drawn below the first one on the same time axis, in a picture `x.svg`
+    #[arg(value_name = "TARGET", requires = "output")]
+    others: Vec<String>,
     /// Writes a picture to this file, instead of drawing in the terminal: `x.svg`, or `x.html`, a
     /// page to zoom and look around in that needs no network
     #[arg(long, short, value_name = "PATH")]
@@ -44,6 +48,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let forms = [("svg", Form::Svg), ("html", Form::Page)];
     let form = |path: &Path| form_of(path, &forms, "plot writes .svg pictures and .html pages");
     let form = arguments.output.as_deref().map(form).transpose()?;
+    if !arguments.others.is_empty() {
+        return several(arguments, form);
+    }
     let (compilation, sources) = arguments.timed.compile(Certificates::Beside)?;
     show_diagnostics(&compilation, &sources);
     // What is stuck has no whole rows, as tests compare them.
@@ -65,6 +72,32 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         print_page(&terminal::draw(&compilation, Look { width, colours: colours_out() }))?;
     }
     Ok(outcome(&compilation))
+}
+
+/// Draws several targets above each other.
+fn several(arguments: &Arguments, form: Option<Form>) -> Result<Outcome, Failure> {
+    let (Some(path), Some(Form::Svg)) = (&arguments.output, form) else {
+        return Err(Failure::Usage("several targets are drawn in one .svg picture; a page shows one".to_owned()));
+    };
+    let first = &arguments.timed;
+    let mut compilations = Vec::new();
+    for target in std::iter::once(&first.target.target).chain(&arguments.others) {
+        let mut timed = first.clone();
+        timed.target.target.clone_from(target);
+        let (compilation, sources) = timed.compile(Certificates::Beside)?;
+        show_diagnostics(&compilation, &sources);
+        compilations.push(compilation);
+    }
+    if compilations.iter().any(|one| one.analysis.is_none() && one.stuck.is_none()) {
+        return Ok(Outcome::Rejected);
+    }
+    let all: Vec<&Compilation> = compilations.iter().collect();
+    write(path, &svg::draw_all(&all).map_err(Failure::Usage)?)?;
+    if !first.target.quiet {
+        print(&format!("wrote {}\n", path.display()))?;
+    }
+    let rejected = compilations.iter().find(|one| !one.report.ok);
+    Ok(rejected.or(compilations.first()).map_or(Outcome::Rejected, outcome))
 }
 
 /// What is written to a file.

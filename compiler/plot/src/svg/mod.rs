@@ -27,6 +27,8 @@ const LEFT: f64 = 56.0;
 const RIGHT: f64 = 92.0;
 const TOP: f64 = 92.0;
 const BOTTOM: f64 = 84.0;
+/// The most pixels of a timeline.
+const WIDEST: f64 = 1800.0;
 /// The height of a task, and from one track to the next: more where there are arrows between them.
 const TASK: f64 = 28.0;
 const TRACK: f64 = 34.0;
@@ -39,47 +41,131 @@ const LINE: f64 = 17.0;
 /// # Errors
 /// If there is none, or it has too many tasks to be looked at.
 pub fn draw(compilation: &Compilation) -> Result<String, String> {
-    let report = &compilation.report;
-    let name = report.schedule.as_deref().unwrap_or(&report.target);
-    let picture = Picture::new(compilation).filter(|picture| picture.stop.is_some() || !picture.misfits.is_empty());
-    let (tracks, makespan) = match (&compilation.analysis, &compilation.stuck) {
-        (Some(analysis), _) => (tracks(analysis), analysis.timeline.makespan()),
-        (None, Some(stuck)) => {
-            let tracks = stuck_tracks(stuck);
-            let last = tracks.iter().filter_map(|track| track.marks.last()).map(|mark| mark.end).max();
-            (tracks, last.unwrap_or_default())
+    let shown = Shown::new(compilation)?;
+    let lanes = Lanes::new(&[&shown]);
+    Ok(shown.draw(&lanes, scope(shown.name, &compilation.report)).0)
+}
+
+/// Draws the timelines of several targets above each other, on one time axis.
+///
+/// # Errors
+/// As [`draw`].
+pub fn draw_all(compilations: &[&Compilation]) -> Result<String, String> {
+    let shown = compilations.iter().map(|one| Shown::new(one)).collect::<Result<Vec<_>, _>>()?;
+    let lanes = Lanes::new(&shown.iter().collect::<Vec<_>>());
+    let (mut parts, mut height) = (String::new(), 0.0);
+    for (place, one) in shown.iter().enumerate() {
+        let scope = format!("{}-{place}", scope(one.name, &one.compilation.report));
+        let (svg, own_height) = one.draw(&lanes, scope);
+        let (_, inner) = svg.split_once(' ').unwrap_or_default();
+        put!(parts, r#"<svg y="{height:.0}" {}"#, inner.trim_end());
+        height += own_height;
+    }
+    let width = LEFT + lanes.width + RIGHT;
+    Ok(format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{height:.0}\" \
+         viewBox=\"0 0 {width:.0} {height:.0}\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fdfdfc\"/>\n{parts}</svg>\n"
+    ))
+}
+
+/// The time axis that pictures share.
+struct Lanes {
+    /// Pixels per unit of time.
+    scale: f64,
+    /// Pixels of the longest timeline.
+    width: f64,
+}
+
+impl Lanes {
+    /// As wide as what is written asks for, unless that is too wide for a page.
+    fn new(shown: &[&Shown<'_>]) -> Self {
+        let longest = shown.iter().map(|one| seconds(one.makespan)).fold(f64::MIN_POSITIVE, f64::max);
+        let scale = shown.iter().map(|one| one.scale()).fold(0.0, f64::max);
+        let width = (longest * scale).clamp(760.0, WIDEST);
+        Self { scale: width / longest, width }
+    }
+}
+
+/// What is drawn of a target.
+struct Shown<'a> {
+    compilation: &'a Compilation,
+    name: &'a str,
+    tracks: Vec<Track>,
+    makespan: Ticks,
+    /// Of a target that something speaks against.
+    picture: Option<Picture>,
+}
+
+impl<'a> Shown<'a> {
+    fn new(compilation: &'a Compilation) -> Result<Self, String> {
+        let report = &compilation.report;
+        let name = report.schedule.as_deref().unwrap_or(&report.target);
+        let picture = Picture::new(compilation).filter(|own| own.stop.is_some() || !own.misfits.is_empty());
+        let (tracks, makespan) = match (&compilation.analysis, &compilation.stuck) {
+            (Some(analysis), _) => (tracks(analysis), analysis.timeline.makespan()),
+            (None, Some(stuck)) => {
+                let tracks = stuck_tracks(stuck);
+                let last = tracks.iter().filter_map(|track| track.marks.last()).map(|mark| mark.end).max();
+                (tracks, last.unwrap_or_default())
+            }
+            (None, None) => return Err(format!("`{name}` has no timeline")),
+        };
+        let n_tasks: usize = tracks.iter().map(|track| track.marks.len()).sum();
+        if n_tasks > TASKS {
+            let help = "use fewer microbatches, as in `--set microbatches=16`";
+            return Err(format!("{n_tasks} tasks are too many for a picture, which shows up to {TASKS}; {help}"));
         }
-        (None, None) => return Err(format!("`{name}` has no timeline")),
-    };
-    let n_tasks: usize = tracks.iter().map(|track| track.marks.len()).sum();
-    if n_tasks > TASKS {
-        let help = "use fewer microbatches, as in `--set microbatches=16`";
-        return Err(format!("{n_tasks} tasks are too many for a picture, which shows up to {TASKS}; {help}"));
+        Ok(Self { compilation, name, tracks, makespan, picture })
     }
-    let why = picture.as_ref().map_or_else(Vec::new, words_of_stop);
-    let pitch = if compilation.stuck.is_some() { WIDE_TRACK } else { TRACK };
-    let sheet = Sheet::new(&tracks, makespan, scope(name, report), (pitch, why.len()));
-    let mut svg = sheet.open(name, &tracks);
-    match &compilation.stuck {
-        Some(stuck) => sheet.stuck_title(&mut svg, name, report, stuck),
-        None => sheet.title(&mut svg, name, report),
+
+    /// Pixels per unit of time that what is written asks for.
+    fn scale(&self) -> f64 {
+        let slot = common_slot(&self.tracks).0 as f64;
+        let marks = self.tracks.iter().flat_map(|track| track.marks.iter().map(move |mark| (track, mark)));
+        let per_slot = |(track, mark): (&Track, &Mark)| {
+            (written(&named(track, mark)) + 1.0) * slot / (mark.end - mark.start).0.max(1) as f64
+        };
+        let slot_width = marks.map(per_slot).fold(20.0, f64::max).min(31.0);
+        slot_width * Ticks::UNIT.0 as f64 / slot
     }
-    sheet.axis(&mut svg, compilation.stuck.as_ref().map_or(makespan, |stuck| stuck.at));
-    for (device, track) in tracks.iter().enumerate() {
-        sheet.track(&mut svg, device, track, report);
+
+    /// The picture, and its height.
+    fn draw(&self, lanes: &Lanes, scope: String) -> (String, f64) {
+        let Self { compilation, name, tracks, makespan, picture } = self;
+        let report = &compilation.report;
+        let why = picture.as_ref().map_or_else(Vec::new, words_of_stop);
+        let pitch = if compilation.stuck.is_some() { WIDE_TRACK } else { TRACK };
+        let sheet = Sheet::new(tracks, (*makespan, lanes), scope, (pitch, why.len()));
+        let mut svg = sheet.open(name, tracks);
+        match &compilation.stuck {
+            Some(stuck) => sheet.stuck_title(&mut svg, name, report, stuck),
+            None => sheet.title(&mut svg, name, report),
+        }
+        sheet.axis(&mut svg, compilation.stuck.as_ref().map_or(*makespan, |stuck| stuck.at));
+        for (device, track) in tracks.iter().enumerate() {
+            sheet.track(&mut svg, device, track, report);
+        }
+        if let Some(picture) = picture {
+            sheet.stop(&mut svg, picture);
+        }
+        sheet.legend(&mut svg, tracks);
+        sheet.why(&mut svg, &why);
+        svg.push_str("</svg>\n");
+        (svg, sheet.height)
     }
-    if let Some(picture) = &picture {
-        sheet.stop(&mut svg, picture);
-    }
-    sheet.legend(&mut svg, &tracks);
-    sheet.why(&mut svg, &why);
-    svg.push_str("</svg>\n");
-    Ok(svg)
+}
+
+/// The letters of a task's kind, and its microbatch.
+fn named(track: &Track, mark: &Mark) -> String {
+    format!("{}{}", mark.task.kind.letters(), track.number(mark))
 }
 
 /// What no other picture in a page has before its ids, unless it is of the same schedule and size.
 fn scope(name: &str, report: &Report) -> String {
-    let word = name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' });
+    // Ids begin with no digit.
+    let start = if name.starts_with(|letter: char| letter.is_ascii_alphabetic()) { "" } else { "_" };
+    let word =
+        start.chars().chain(name.chars()).map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' });
     let (devices, microbatches) = (report.sizes.devices, report.sizes.microbatches);
     format!("{}-{}x{}", word.collect::<String>(), devices.unwrap_or_default(), microbatches.unwrap_or_default())
 }
@@ -107,19 +193,15 @@ fn seconds(ticks: Ticks) -> f64 {
 }
 
 impl Sheet {
-    fn new(tracks: &[Track], makespan: Ticks, scope: String, (pitch, n_lines): (f64, usize)) -> Self {
-        let slot = common_slot(tracks).0 as f64;
+    fn new(
+        tracks: &[Track],
+        (makespan, lanes): (Ticks, &Lanes),
+        scope: String,
+        (pitch, n_lines): (f64, usize),
+    ) -> Self {
         let all = || tracks.iter().flat_map(|track| track.marks.iter().map(move |mark| (track, mark)));
-        let named = |track: &Track, mark: &Mark| format!("{}{}", mark.task.kind.letters(), track.number(mark));
-        // As wide as what is written asks for, unless that is too wide for a page.
-        let per_slot = |(track, mark): (&Track, &Mark)| {
-            (written(&named(track, mark)) + 1.0) * slot / (mark.end - mark.start).0.max(1) as f64
-        };
-        let slot_width = all().map(per_slot).fold(20.0, f64::max).min(31.0);
-        let lanes_width = (makespan.0 as f64 / slot * slot_width).clamp(760.0, 1800.0);
-        let makespan = seconds(makespan).max(f64::MIN_POSITIVE);
+        let (makespan, scale) = (seconds(makespan).max(f64::MIN_POSITIVE), lanes.scale);
         let height = TOP + BOTTOM + pitch * tracks.len() as f64 + LINE * n_lines as f64;
-        let scale = lanes_width / makespan;
         let is_wide = |(track, mark): (&Track, &Mark)| {
             seconds(mark.end - mark.start) * scale >= written(&named(track, mark)) + 0.999
         };
@@ -128,7 +210,7 @@ impl Sheet {
         Self {
             makespan,
             scale,
-            width: LEFT + lanes_width + RIGHT,
+            width: LEFT + lanes.width + RIGHT,
             height,
             n_tracks: tracks.len(),
             pitch,
