@@ -57,9 +57,15 @@ fn phrases(rules: &[Rule]) -> (Vec<String>, bool) {
         return (vec!["`<=`".to_owned()], false);
     }
     let mut words: Vec<String> = Vec::new();
-    for word in rules.iter().filter_map(|rule| phrase(*rule)) {
-        if !words.contains(&word) {
-            words.push(word);
+    for phrase in rules.iter().filter_map(|rule| phrase(*rule)) {
+        // Words that a phrase lists stand in one list with all others.
+        let listed = phrase.split('`').skip(1).step_by(2).map(|word| format!("`{word}`"));
+        let is_list = phrase.split('`').step_by(2).all(|between| matches!(between, "" | ", " | " or "));
+        let listed: Vec<String> = if is_list { listed.collect() } else { vec![phrase.clone()] };
+        for word in listed {
+            if !words.contains(&word) {
+                words.push(word);
+            }
         }
     }
     (words, rules.iter().any(|rule| phrase(*rule).is_none()))

@@ -60,7 +60,8 @@ fn errors_say_what_was_expected() {
     for (text, message) in [
         ("schedule x {\n  block ebery of 3 { }\n}", "unknown keyword `ebery`"),
         ("schedule x { stages }", "`stages` has no value"),
-        ("param x = )", "expected an expression, found `)`"),
+        ("param x = )", "`x` has no value"),
+        ("param x = 1 +", "nothing stands behind `+`"),
         ("import 3", "expected `std.` with a name or a text in quotes, found `3`"),
         ("schedule x { place s on s && 1 }", "there is no operator `&&`"),
         ("pipeline p { require peak < 3 }", "a limit is written with `<=`, not with `<`"),

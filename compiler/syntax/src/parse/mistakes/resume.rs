@@ -6,9 +6,28 @@ use std::ops::Range;
 
 /// The statement around the place, the token there, and the declaration around it.
 pub(super) fn parts(view: &View<'_>) -> Vec<Range<usize>> {
-    let mut parts = vec![statement(view), view.range(0), declaration(view)];
+    let mut parts = vec![statement(view), view.range(0)];
+    // What is left would have brackets without partners.
+    parts.retain(|part| is_balanced(&view.text[part.clone()]));
+    parts.push(declaration(view));
     parts.retain(|part| !view.text[part.clone()].trim().is_empty());
     parts
+}
+
+/// Whether a text closes the brackets that it opens, and no others.
+fn is_balanced(text: &str) -> bool {
+    let mut depth = 0;
+    for token in scan::Tokens::new(text) {
+        depth += match &text[token] {
+            "{" | "(" | "[" => 1,
+            "}" | ")" | "]" => -1,
+            _ => 0,
+        };
+        if depth < 0 {
+            return false;
+        }
+    }
+    depth == 0
 }
 
 /// The statement around the place: its line, with the braces that it opens.

@@ -6,7 +6,7 @@ use crate::parse::mistakes::mistake::Mistake;
 use crate::parse::mistakes::view::{Expert, View, is_name, is_word};
 use crate::parse::mistakes::within::Within;
 
-pub(super) const EXPERTS: &[Expert] = &[without_let, changed_name, typed_name, two_names, second_name];
+pub(super) const EXPERTS: &[Expert] = &[without_let, changed_name, typed_name, two_names, second_name, function];
 
 /// `x = 3`, `var x = 3`.
 fn without_let(view: &View<'_>) -> Option<Mistake> {
@@ -15,8 +15,10 @@ fn without_let(view: &View<'_>) -> Option<Mistake> {
         return None;
     }
     let keyword = if within == Within::File { "param" } else { "let" };
-    if matches!(view.word(0), "var" | "val" | "const" | "auto" | "int" | "float" | "local" | "set" | "define")
-        && is_name(view.word(1))
+    if matches!(
+        view.word(0),
+        "var" | "val" | "const" | "auto" | "constant" | "number" | "int" | "float" | "local" | "set" | "define"
+    ) && is_name(view.word(1))
     {
         return Some(
             Mistake::new(view.range(0), "not a keyword", format!("unknown keyword `{}`", view.word(0)))
@@ -46,6 +48,18 @@ fn without_let(view: &View<'_>) -> Option<Mistake> {
         )
         .help(format!("write `{keyword} {word} = ..`"))
         .insert(start, format!("{keyword} ")),
+    )
+}
+
+/// `let f(x) = x + 1`.
+fn function(view: &View<'_>) -> Option<Mistake> {
+    let is_declared = view.word(0) == "(" && matches!(view.word(-2), "let" | "param");
+    let closer = view.closer(view.at).filter(|_| is_declared)?;
+    Some(
+        Mistake::new(view.span(view.at, closer), "not a value", format!("`{}` names one value", view.word(-2)))
+            .help("write the expression where it is needed: there are no functions of your own")
+            .remove(view.span(view.at, closer))
+            .guess(),
     )
 }
 

@@ -17,6 +17,11 @@ fn body(view: &View<'_>) -> Option<Mistake> {
     let first = view.at + if is_arrow { 2 } else { usize::from(has_mark) };
     let header = view.first_of_line(view.at.checked_sub(1)?);
     let indentation = view.indentation(header);
+    // `train: {`, and a name of two words.
+    let is_named = header_word_is_declaration(view, header) && !has_mark && view.follows_on_line(0);
+    if has_mark && view.token(first) == "{" || is_named {
+        return None;
+    }
     let in_line = !view.begins_line(first) && first < view.tokens.len();
     if !in_line && !has_mark && view.indentation(first) <= indentation {
         return None;
@@ -56,6 +61,11 @@ fn header_word(view: &View<'_>, first: usize) -> usize {
         words.contains(&view.token(*index))
     };
     (first..view.at).rev().find(begins).unwrap_or(first)
+}
+
+/// Whether the header of a body declares something.
+fn header_word_is_declaration(view: &View<'_>, first: usize) -> bool {
+    matches!(view.token(header_word(view, first)), "schedule" | "layer" | "model" | "pipeline")
 }
 
 /// The last token of a body in one line: it ends with the line, with the brace around it, or before `else`.

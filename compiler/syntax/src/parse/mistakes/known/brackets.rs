@@ -4,7 +4,7 @@ use crate::parse::mistakes::mistake::Mistake;
 use crate::parse::mistakes::view::{Expert, View, is_word};
 
 /// Those that know braces, which make what follows look wrong.
-pub(super) const BRACES: &[Expert] = &[unclosed_brace, needless_brace];
+pub(super) const BRACES: &[Expert] = &[unclosed_brace, unclosed_at_end, needless_brace];
 /// Those that know the other brackets.
 pub(super) const EXPERTS: &[Expert] = &[wrong_kind, unclosed];
 
@@ -65,12 +65,33 @@ fn unclosed_brace(view: &View<'_>) -> Option<Mistake> {
     let end = view.tokens.get(before.checked_sub(1)?)?.end;
     let in_line = !(opener..before).skip(1).any(|index| view.begins_line(index));
     let text = if in_line { " }".to_owned() } else { format!("\n{}}}", " ".repeat(view.indentation(opener))) };
-    let line = view.slice(view.first_of_line(opener), opener);
+    let line = header(view, opener);
     Some(
         Mistake::new(view.span(opener, opener), "opened here", "this `{` is never closed")
             .other(end..end, "`}` is missing here")
             .help(format!("close `{line}` with `}}`"))
             .insert(end, text),
+    )
+}
+
+/// The line that opens a brace; the one above, if the brace stands alone.
+fn header(view: &View<'_>, opener: usize) -> String {
+    let first = view.first_of_line(opener);
+    match opener.checked_sub(1).filter(|_| first == opener) {
+        Some(last) => format!("{} {{", view.slice(view.first_of_line(last), last)),
+        None => view.slice(first, opener).to_owned(),
+    }
+}
+
+/// A brace that is open at the end of a text whose lines do not say which.
+fn unclosed_at_end(view: &View<'_>) -> Option<Mistake> {
+    let opener = view.opener(view.tokens.len(), &["{"]).filter(|_| view.word(0).is_empty())?;
+    let end = view.range(-1).end;
+    Some(
+        Mistake::new(view.span(opener, opener), "opened here", "this `{` is never closed")
+            .other(end..end, "`}` is missing here")
+            .help(format!("close `{}` with `}}`", header(view, opener)))
+            .insert(end, "\n}"),
     )
 }
 

@@ -10,6 +10,14 @@ fn hash(view: &View<'_>) -> Option<Mistake> {
     if view.word(0) != "#" {
         return None;
     }
+    if matches!(view.word(1), "include" | "import") && view.touches(1) {
+        let place = view.range(0).start..view.range(1).end;
+        return Some(
+            Mistake::new(place.clone(), "not a keyword", format!("unknown keyword `#{}`", view.word(1)))
+                .help("write `import`")
+                .replace(place, "import"),
+        );
+    }
     let mut mistake =
         Mistake::new(view.range(0), "not the beginning of a comment", "comments begin with `//`, not with `#`")
             .help("write `//` for `#`");

@@ -2,10 +2,21 @@
 
 use crate::parse::grammar::Rule;
 use crate::parse::mistakes::mistake::Mistake;
+use crate::parse::mistakes::resume;
 use crate::parse::mistakes::view::{Expert, View};
 
-pub(super) const EXPERTS: &[Expert] =
-    &[else_if, question_mark, behind_value, braces_in_expression, then_before_body, missing_else];
+pub(super) const EXPERTS: &[Expert] = &[
+    else_if,
+    question_mark,
+    behind_value,
+    braces_in_expression,
+    then_before_body,
+    missing_else,
+    else_with_condition,
+    condition_behind_value,
+    no_condition,
+    lonely_else,
+];
 
 /// `elif`.
 fn else_if(view: &View<'_>) -> Option<Mistake> {
@@ -115,4 +126,50 @@ fn missing_else(view: &View<'_>) -> Option<Mistake> {
             .insert(end, " else 0")
             .guess(),
     )
+}
+
+/// `else d == 1 {`.
+fn else_with_condition(view: &View<'_>) -> Option<Mistake> {
+    let last = view.expression_behind(view.at)?;
+    let end = view.range(-1).end;
+    (view.word(-1) == "else" && view.token(last + 1) == "{" && view.expects(&[Rule::open, Rule::body])).then(|| {
+        Mistake::new(end..end, "`if` is missing here", "a condition stands behind `else`")
+            .help(format!("write `else if {}`", view.slice(view.at, last)))
+            .insert(end, " if")
+    })
+}
+
+/// `let x = 1 if d > 0`.
+fn condition_behind_value(view: &View<'_>) -> Option<Mistake> {
+    let last = view.expression_behind(view.at + 1)?;
+    let is_behind = view.word(0) == "if" && view.follows_on_line(0) && view.expects_operator();
+    (is_behind && view.token(last + 1) != "{").then(|| {
+        let condition = view.slice(view.at + 1, last);
+        Mistake::new(view.range(0), "the condition comes first", "a value stands before its condition")
+            .help(format!("write `if {condition} then value else other`"))
+            .remove(view.span(view.at, last))
+            .guess()
+    })
+}
+
+/// `if {`.
+fn no_condition(view: &View<'_>) -> Option<Mistake> {
+    let end = view.range(-1).end;
+    (view.word(-1) == "if" && matches!(view.word(0), "{" | "then")).then(|| {
+        Mistake::new(end..end, "a condition is missing here", "`if` has no condition")
+            .help("write `if d == 0`, or what must hold instead")
+            .insert(end, " 1 == 1")
+            .guess()
+    })
+}
+
+/// `else` without `if`.
+fn lonely_else(view: &View<'_>) -> Option<Mistake> {
+    let is_lonely = view.word(0) == "else" && view.is_between_lines() && !view.expects(&[Rule::kw_else]);
+    is_lonely.then(|| {
+        Mistake::new(view.range(0), "no `if` before this", "`else` belongs to no `if`")
+            .help("write `else` right behind the `}` of an `if`")
+            .remove(resume::statement(view))
+            .guess()
+    })
 }

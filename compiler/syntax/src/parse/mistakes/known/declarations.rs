@@ -87,14 +87,19 @@ fn order_variable(view: &View<'_>) -> Option<Mistake> {
 
 /// `block {`, `block 3 {` and `every 3 {`.
 fn block_period(view: &View<'_>) -> Option<Mistake> {
-    if view.word(0) == "every" && view.within() == Within::Schedule && view.is_between_lines() {
+    if view.word(0) == "every"
+        && view.word(-1) != "block"
+        && view.within() == Within::Schedule
+        && view.is_between_lines()
+    {
         return Some(
             Mistake::new(view.range(0), "`block` is missing before this", "a block begins with `block`")
                 .help("write `block every`")
                 .insert(view.range(0).start, "block "),
         );
     }
-    if view.word(-1) != "block" || !view.expects(&[Rule::kw_every]) {
+    let is_bare = view.word(-1) == "block" || view.word(0) == "{";
+    if !is_bare || !view.expects(&[Rule::kw_every]) {
         return None;
     }
     let end = view.range(-1).end;

@@ -8,7 +8,7 @@ use crate::parse::mistakes::within::Within;
 use crate::stdlib;
 use crate::suggest;
 
-pub(super) const EXPERTS: &[Expert] = &[import, from_import, unquoted_path];
+pub(super) const EXPERTS: &[Expert] = &[import, from_import, unquoted_path, second_path];
 
 /// `import gpt`, `import models.gpt`, `import std/models/gpt`.
 fn import(view: &View<'_>) -> Option<Mistake> {
@@ -118,4 +118,14 @@ fn unquoted_path(view: &View<'_>) -> Option<Mistake> {
             .help(format!("write `\"{path}\"`"))
             .replace(view.span(first, last), format!("\"{path}\"")),
     )
+}
+
+/// `import a, b`.
+fn second_path(view: &View<'_>) -> Option<Mistake> {
+    let is_import = view.token(view.first_of_line(view.at)) == "import" && view.within() == Within::File;
+    (view.word(0) == "," && is_import && view.follows_on_line(1)).then(|| {
+        Mistake::new(view.range(0), "`import` is expected here", "an import names one file")
+            .help("write `import` before each")
+            .replace(view.range(0).start..view.range(1).start, " import ")
+    })
 }

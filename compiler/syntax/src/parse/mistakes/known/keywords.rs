@@ -187,7 +187,7 @@ fn misspelt_before(view: &View<'_>) -> Option<Mistake> {
 /// `stages` and nothing behind it.
 fn no_value(view: &View<'_>) -> Option<Mistake> {
     let known = beginnings(view.within());
-    let is_keyword = |index: usize| known.iter().any(|word| word == view.token(index));
+    let is_keyword = |index: usize| known.iter().any(|word| word == view.token(index)) || view.token(index) == "memory";
     // The next keyword was read as the value, and then something else was expected.
     let last = view.at.checked_sub(if view.expects_expression() { 1 } else { 2 })?;
     let ends = if view.expects_expression() {

@@ -1,6 +1,7 @@
 //! Marks at the ends of lines, and between a keyword and its value.
 
 use super::keywords;
+use crate::parse::grammar::Rule;
 use crate::parse::mistakes::mistake::Mistake;
 use crate::parse::mistakes::view::{Expert, View, is_name, is_number, is_word};
 
@@ -54,7 +55,7 @@ fn mark_behind_keyword(view: &View<'_>) -> Option<Mistake> {
     let is_line = view.at > 0
         && (view.begins_line(view.at - 1) || matches!(view.word(-2), "{" | "}" | ")") || is_word(view.word(-2)));
     let is_mark = matches!(mark, "=" | ":") && !matches!(view.word(1), "=" | ">");
-    if !is_mark || !keywords::is_keyword(word) || !is_line {
+    if !is_mark || !keywords::is_keyword(word) || !is_line || view.expects(&[Rule::at_most]) {
         return None;
     }
     let value = view.expression_behind(view.at + 1).map_or(view.word(1), |last| view.slice(view.at + 1, last));
@@ -96,6 +97,7 @@ fn arrow(view: &View<'_>) -> Option<Mistake> {
 /// `require M >= 1, "too few"`.
 fn message(view: &View<'_>) -> Option<Mistake> {
     let is_text = view.word(0) == "," && view.word(1).starts_with('"') && view.is_between_lines();
+    let is_text = is_text && view.token(view.first_of_line(view.at)) == "require";
     is_text.then(|| {
         Mistake::new(view.range(1), "not needed", "a condition has no message of its own")
             .help("leave it out: the condition itself is shown where it does not hold")

@@ -19,6 +19,7 @@ pub(super) const EXPERTS: &[Expert] = &[
     other_word,
     times,
     no_count,
+    half_range,
 ];
 
 /// `for (k = 0; k < M; k++) {`.
@@ -248,6 +249,14 @@ fn one_bound(view: &View<'_>) -> Option<Mistake> {
 /// `for 0..M {`.
 fn no_variable(view: &View<'_>) -> Option<Mistake> {
     let begins = is_number(view.word(0)) || is_name(view.word(0));
+    if view.word(-1) == "for" && view.word(0) == "in" {
+        let end = view.range(-1).end;
+        return Some(
+            Mistake::new(end..end, "a name is missing here", "a loop needs a name for its number")
+                .help("write `for k in first..end`")
+                .insert(end, " k"),
+        );
+    }
     let is_bare = view.word(-1) == "for" && view.expects_name() && begins;
     let named = view.word(-2) == "for" && view.word(0) == "." && view.expects(&[Rule::kw_in]);
     let start = if is_bare && is_number(view.word(0)) {
@@ -302,5 +311,25 @@ fn no_count(view: &View<'_>) -> Option<Mistake> {
         Mistake::new(end..end, "a number is missing here", "`repeat` does not say how often")
             .help("write `repeat M {` to run once for each microbatch")
             .insert(end, " M")
+    })
+}
+
+/// `..M` and `0..`.
+fn half_range(view: &View<'_>) -> Option<Mistake> {
+    if view.word(-1) == "in" && view.word(0) == "." && view.word(1) == "." {
+        let start = view.range(0).start;
+        return Some(
+            Mistake::new(start..start, "a number is missing here", "a range does not say where it begins")
+                .help(format!("write `0..{}`", view.word(2)))
+                .insert(start, "0"),
+        );
+    }
+    let is_open = view.word(-1) == "." && view.word(-2) == "." && matches!(view.word(0), "{" | "}" | "");
+    let end = view.range(-1).end;
+    is_open.then(|| {
+        Mistake::new(end..end, "a number is missing here", "a range does not say where it ends")
+            .help("write `0..M` for all microbatches: the range ends before its second number")
+            .insert(end, "M")
+            .guess()
     })
 }

@@ -96,8 +96,9 @@ fn missing(view: &View<'_>, word: &str) -> Mistake {
 fn doubled(view: &View<'_>) -> Mistake {
     let found = view.word(0);
     // Words on both sides would become one.
+    let place = if view.touches(1) { view.range(0) } else { view.with_gap(view.at, view.at) };
     let parts = view.touches(0) && view.touches(1) && is_word(view.word(-1)) && is_word(view.word(1));
     Mistake::new(view.range(0), "too many", format!("`{found}` is not expected here"))
         .help("leave it out")
-        .replace(view.with_gap(view.at, view.at), if parts { " " } else { "" })
+        .replace(place, if parts { " " } else { "" })
 }

@@ -7,7 +7,7 @@ use pest::Parser;
 use std::ops::Range;
 
 pub(super) const EXPERTS: &[Expert] =
-    &[letters, hyphens, reserved, reserved_in_expression, digits_first, quoted, path, missing, bracketed];
+    &[letters, hyphens, reserved, reserved_in_expression, digits_first, quoted, path, missing, bracketed, two_words];
 
 /// Letters that a keyboard has and the language has not, with others that are read in their place.
 const LETTERS: &[(&str, &str)] = &[
@@ -224,4 +224,17 @@ fn bracketed(view: &View<'_>) -> Option<Mistake> {
             .help(format!("write `{} {name}`", view.word(-1)))
             .replace(place, format!("{gap}{name}")),
     )
+}
+
+/// `schedule my schedule {`.
+fn two_words(view: &View<'_>) -> Option<Mistake> {
+    let is_declared = matches!(view.word(-2), "schedule" | "layer" | "model" | "pipeline") && is_word(view.word(-1));
+    let is_second = is_word(view.word(0)) && matches!(view.word(1), "{" | "(") && view.follows_on_line(0);
+    let meant = format!("{}_{}", view.word(-1), view.word(0));
+    let place = view.range(-1).start..view.range(0).end;
+    (is_declared && is_second && view.expects(&[Rule::open])).then(|| {
+        Mistake::new(place.clone(), "two words", "a name is one word")
+            .help(format!("write `{meant}`"))
+            .replace(place, meant)
+    })
 }

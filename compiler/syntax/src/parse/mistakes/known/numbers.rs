@@ -45,7 +45,8 @@ fn parts<'t>(view: &View<'t>) -> Option<(Range<usize>, &'t str, &'t str)> {
 
 /// `8 GiB`.
 fn apart(view: &View<'_>) -> Option<Mistake> {
-    let unit = unit(view.word(0)).filter(|_| view.follows_on_line(0) && is_number(view.word(-1)))?;
+    let unit = unit(view.word(0))
+        .filter(|_| view.follows_on_line(0) && is_number(view.word(-1)) && !matches!(view.word(1), "=" | "["))?;
     let first = view.operand_before(view.at.checked_sub(1)?)?;
     let number = view.slice(first, view.at - 1);
     let meant = format!("{number}{unit}");

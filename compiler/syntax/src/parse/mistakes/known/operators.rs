@@ -1,12 +1,28 @@
 //! Operators that other languages have, and marks of a word processor.
 
+use super::keywords;
 use crate::parse::grammar::Rule;
 use crate::parse::mistakes::mistake::Mistake;
 use crate::parse::mistakes::view::{Expert, View, is_name, is_number};
 use std::ops::Range;
 
-pub(super) const EXPERTS: &[Expert] =
-    &[letters, single_quotes, open_quote, at_most, power, spelt, negation, comparison, assignment, indexed, range];
+pub(super) const EXPERTS: &[Expert] = &[
+    letters,
+    single_quotes,
+    open_quote,
+    at_most,
+    power,
+    spelt,
+    negation,
+    comparison,
+    assignment,
+    indexed,
+    range,
+    braces,
+    call_without_brackets,
+    no_operand,
+    no_value,
+];
 
 /// Marks with the one of this language that they look like.
 const MARKS: &[(&str, &str)] = &[
@@ -110,6 +126,14 @@ fn at_most(view: &View<'_>) -> Option<Mistake> {
     }
     let subject = view.word(-1);
     let mark = view.word(0);
+    if is_number(mark) || is_name(mark) && view.follows_on_line(0) {
+        let end = view.range(-1).end;
+        return Some(
+            Mistake::new(end..end, "`<=` is missing here", "a limit is written with `<=`")
+                .help(format!("write `require {subject} <= {mark}`"))
+                .insert(end, " <="),
+        );
+    }
     let last = match (mark, view.word(1)) {
         ("=" | ">" | "<" | "!", "=" | "<") => view.at + 1,
         ("<" | "=" | ":" | ">" | "≤", _) => view.at,
@@ -278,4 +302,87 @@ fn range(view: &View<'_>) -> Option<Mistake> {
             .remove(view.span(view.at, last))
             .guess(),
     )
+}
+
+/// `place s on {0, 1}`.
+fn braces(view: &View<'_>) -> Option<Mistake> {
+    let closer = view.closer(view.at).filter(|closer| *closer <= view.last_of_line(view.at))?;
+    let is_compared = view.word(-1) == "=" && matches!(view.word(-2), "=" | "!" | "<" | ">");
+    let is_value = matches!(view.word(-1), "on" | "=" | "at" | "," | "(") && !is_compared;
+    (view.word(0) == "{" && view.expects_expression() && is_value).then(|| {
+        Mistake::new(view.range(0), "`[` is expected here", "a list stands in square brackets")
+            .help(format!("write `[{}]`", view.slice(view.at + 1, closer.saturating_sub(1)).trim()))
+            .replace(view.range(0), "[")
+            .replace(view.span(closer, closer), "]")
+    })
+}
+
+/// `min D M`.
+fn call_without_brackets(view: &View<'_>) -> Option<Mistake> {
+    let function = view.word(-1);
+    let is_known = matches!(function, "min" | "max" | "abs" | "sqrt" | "matmul" | "relu" | "gelu" | "softmax" | "size");
+    if !is_known || !view.follows_on_line(0) {
+        return None;
+    }
+    let mut last = view.operand_behind(view.at)?;
+    let mut arguments = vec![view.slice(view.at, last)];
+    let line = view.last_of_line(view.at);
+    while last < line {
+        let next = if view.token(last + 1) == "," { last + 2 } else { last + 1 };
+        let Some(end) = view.operand_behind(next).filter(|end| *end <= line) else { break };
+        arguments.push(view.slice(next, end));
+        last = end;
+    }
+    let meant = format!("{function}({})", arguments.join(", "));
+    Some(
+        Mistake::new(view.span(view.at, last), "not in brackets", "arguments stand in brackets")
+            .help(format!("write `{meant}`"))
+            .replace(view.span(view.at - 1, last), meant),
+    )
+}
+
+/// The token behind which a value is missing: the last of its line, if the keyword that begins the next line was read as
+/// the value, or if nothing was.
+fn before_missing_value(view: &View<'_>) -> Option<usize> {
+    let is_read = view.at >= 2 && view.begins_line(view.at - 1) && keywords::is_keyword(view.word(-1));
+    if is_read {
+        return Some(view.at - 2);
+    }
+    let ends = matches!(view.word(0), "{" | "}" | ")" | "]" | "" | "then" | "else") || view.begins_line(view.at);
+    let is_expected = view.expects_expression() || view.expects(&[Rule::name, Rule::assign]);
+    view.at.checked_sub(1).filter(|_| ends && is_expected)
+}
+
+/// `if d == {`: nothing stands behind an operator.
+fn no_operand(view: &View<'_>) -> Option<Mistake> {
+    let last = before_missing_value(view)?;
+    let (word, before) = (view.token(last), view.token(last.checked_sub(1)?));
+    let is_operator = matches!(word, "+" | "-" | "*" | "/" | "%" | "=" | "<" | ">" | "and" | "or" | "not");
+    let is_pair = word == "=" && matches!(before, "=" | "!" | "<" | ">");
+    if !is_operator || word == "=" && !is_pair {
+        return None;
+    }
+    let end = view.span(last, last).end;
+    let operator = if is_pair { view.slice(last - 1, last) } else { word };
+    Some(
+        Mistake::new(end..end, "a value is missing here", format!("nothing stands behind `{operator}`"))
+            .help(format!("write what `{operator}` takes"))
+            .insert(end, " 1")
+            .guess(),
+    )
+}
+
+/// `let x =` and `param x`.
+fn no_value(view: &View<'_>) -> Option<Mistake> {
+    let last = before_missing_value(view)?;
+    let has_mark = view.token(last) == "=";
+    let name = if has_mark { last.checked_sub(1)? } else { last };
+    let is_declared = matches!(view.token(name.checked_sub(1)?), "let" | "param");
+    let (word, end) = (view.token(name), view.span(last, last).end);
+    (is_declared && is_name(word)).then(|| {
+        Mistake::new(end..end, "a value is missing here", format!("`{word}` has no value"))
+            .help(format!("write `{word} = ..`"))
+            .insert(end, if has_mark { " 1" } else { " = 1" })
+            .guess()
+    })
 }

@@ -21,6 +21,7 @@ pub(super) const EXPERTS: &[Expert] = &[
     times,
     between,
     inferred,
+    bare_braces,
 ];
 
 /// Whether a token is the letter of a kind.
@@ -118,14 +119,17 @@ fn point_inside(view: &View<'_>) -> Option<Mistake> {
 
 /// `F(d)` and `F{d}`.
 fn round_brackets(view: &View<'_>) -> Option<Mistake> {
-    if !is_kind(view.word(-1)) || !matches!(view.word(0), "(" | "{") || !view.expects(&[Rule::open_square]) {
+    let is_cost = matches!(view.word(-1), "comm" | "copy") && view.expects(&[Rule::open_square, Rule::cost_link]);
+    let is_task = is_kind(view.word(-1)) && view.expects(&[Rule::open_square, Rule::cost_stages]);
+    if !(is_task || is_cost) || !matches!(view.word(0), "(" | "{") {
         return None;
     }
+    let what = if is_cost { "the devices of a cost stand" } else { "the stage of a task stands" };
     let closer = view.closer(view.at)?;
     let stage = view.slice(view.at + 1, closer.checked_sub(1)?);
     let kind = view.word(-1);
     Some(
-        Mistake::new(view.range(0), "`[` is expected here", "the stage of a task stands in square brackets")
+        Mistake::new(view.range(0), "`[` is expected here", format!("{what} in square brackets"))
             .help(format!("write `{kind}[{stage}]`"))
             .replace(view.range(0), "[")
             .replace(view.span(closer, closer), "]"),
@@ -158,8 +162,16 @@ fn no_brackets(view: &View<'_>) -> Option<Mistake> {
     )
 }
 
-/// `F[]`.
+/// `F[]` and `F[d,]`.
 fn no_stage(view: &View<'_>) -> Option<Mistake> {
+    let opener = view.opener(view.at, &["[", "{", "("])?;
+    if view.word(0) == "]" && view.word(-1) == "," && opener > 0 && is_kind(view.token(opener - 1)) {
+        return Some(
+            Mistake::new(view.range(-1), "too many", "nothing stands behind this `,`")
+                .help("leave it out, or write the microbatch behind it")
+                .remove(view.range(-1)),
+        );
+    }
     if view.word(0) != "]" || view.word(-1) != "[" || !is_kind(view.word(-2)) {
         return None;
     }
@@ -308,6 +320,11 @@ fn between(view: &View<'_>) -> Option<Mistake> {
     }
     let mistake = Mistake::new(view.span(view.at, last), "too many", format!("`{mark}` stands between two tasks"));
     match mark {
+        "&" => Some(
+            Mistake::new(view.span(view.at, last), "one too many", "`&` joins two tasks, and no third")
+                .help("write the third task behind them, with nothing between")
+                .remove(view.with_gap(view.at, last)),
+        ),
         "+" | "&&" | "|" | "||" | "and" => Some(
             mistake
                 .help("write `&` between a forward and a backward that share the device, and nothing between others")
@@ -348,4 +365,15 @@ fn inferred(view: &View<'_>) -> Option<Mistake> {
             .help(format!("leave it out: {help}"))
             .remove(view.with_gap(first, last)),
     )
+}
+
+/// `{ F[d] BW[d] }` without a word before it.
+fn bare_braces(view: &View<'_>) -> Option<Mistake> {
+    let closer = view.closer(view.at).filter(|_| view.word(0) == "{" && view.within() == Within::Order)?;
+    (view.is_between_lines() && !view.expects_operator()).then(|| {
+        Mistake::new(view.range(0), "not needed", "braces stand behind `repeat`, `for`, `if` or `else`")
+            .help("leave them out, or write before them how often")
+            .remove(view.with_gap(view.at, view.at))
+            .remove(view.spaced(closer))
+    })
 }
