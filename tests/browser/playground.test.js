@@ -279,6 +279,17 @@ describe("the playground", { skip }, () => {
     assert.equal(await page.locator(".side select").first().inputValue(), "");
   });
 
+  test("a schedule that is stuck is drawn with its cycle", async () => {
+    await type(page, "schedule stuck {\n    stages D\n    place s on s\n    order d {\n        if d == 0 { repeat M { F[d] BW[d] } }\n        else { repeat M { F[d] } repeat M { BW[d] } }\n    }\n}\n");
+    assert.match(await page.locator(".status").innerText(), /^rejected/);
+    assert.match(await page.locator(".waits").innerText(), /d0 at BW s0 m0 \(line 5\) waits for BW s1 m0 of d1 \(line 6\)/);
+    assert.equal(await page.evaluate(() => timeline.root.classList.contains("stale")), false);
+    await page.getByLabel("Standard schedules").selectOption("1f1b");
+    await settled(page);
+    assert.equal(await page.locator(".waits").count(), 0);
+    assert.equal(await page.evaluate(() => timeline.memory.unit), "units");
+  });
+
   test("a link carries the source and the options", async () => {
     const text = "// ünïcode\nschedule linked { stages D place s on s block every 3 { F[s] at s BW[s] at D + 2 * (D - 1 - s) } }\n";
     await page.getByLabel("devices", { exact: true }).fill("3");
