@@ -172,6 +172,9 @@ describe("the playground", { skip }, () => {
     const other = await visit(page.url(), { allowed: "blob:" });
     await other.locator(".difference", { hasText: "zb_h1 is 6 shorter" }).waitFor();
     await other.close();
+    await page.getByLabel("Examples").selectOption("a deadlock");
+    await page.getByLabel("Compare with").selectOption("1f1b");
+    await page.locator(".difference", { hasText: "Below: 1f1b, which takes 15" }).waitFor();
     // A pipeline keeps what it has, under the other schedule.
     await page.getByLabel("Examples").selectOption("a model and its pipeline");
     await page.getByLabel("Compare with").selectOption("1f1b");

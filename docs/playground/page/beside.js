@@ -66,7 +66,9 @@ class Beside {
   difference(picture, name) {
     const own = this.timeline.model.picture;
     const [mine, its] = [own.report, picture.report];
-    if (!mine || !its || mine.makespan === null || its.makespan === null) return `Below: ${name}`;
+    if (picture.stop) return `Below: ${name}, which is stuck`;
+    if (!mine || !its || its.makespan === null) return `Below: ${name}`;
+    if (own.stop || mine.makespan === null) return `Below: ${name}, which takes ${say(its.makespan)}`;
     const longer = its.makespan - mine.makespan;
     const words = longer === 0 ? "is as long" : `is ${say(Math.abs(longer))} ${longer > 0 ? "longer" : "shorter"} (${percent(Math.abs(longer) / mine.makespan)})`;
     const change = (what, one, other, form) => (one === null || other === null || one === undefined || other === undefined ? [] : [one === other ? `the same ${what}` : `${what} ${form(other)} instead of ${form(one)}`]);
