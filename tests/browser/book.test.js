@@ -71,7 +71,8 @@ describe("the book", { skip }, () => {
     assert.equal(await opened.locator("textarea").inputValue(), source);
     await opened.close();
     const other = await visit(url("tutorial.html"), { allowed: "file:" });
-    await other.locator(".playground-line").first().waitFor();
+    // They come one after the other.
+    await other.waitForFunction(() => document.querySelectorAll(".playground-line").length === sources.filter((code) => isComplete(code.source)).length);
     const counts = await other.evaluate(() => sources.map((code) => [/import "/.test(code.source), code.closest("pre").nextElementSibling?.className === "playground-line"]));
     for (const [needsFiles, isOpen] of counts) assert.equal(isOpen, !needsFiles);
     await other.close();
