@@ -341,8 +341,8 @@ fn call_without_brackets(view: &View<'_>) -> Option<Mistake> {
     )
 }
 
-/// The token behind which a value is missing: the last of its line, if the keyword that begins the next line was read as
-/// the value, or if nothing was.
+/// The token behind which a value is missing: the last of its line, if the keyword that begins the next line was read
+/// as the value, or if nothing was.
 fn before_missing_value(view: &View<'_>) -> Option<usize> {
     let is_read = view.at >= 2 && view.begins_line(view.at - 1) && keywords::is_keyword(view.word(-1));
     if is_read {
