@@ -2,8 +2,8 @@
 //! texts in its own memory.
 //!
 //! The page writes UTF-8 where [`input`] says, calls [`compile`], [`svg`], [`assist()`], [`search()`] or
-//! [`gallery`], and reads as many bytes as that answers where [`output`] says. After a panic, [`complaint`] has what to report;
-//! the page then starts anew.
+//! [`gallery`], and reads as many bytes as that answers where [`output`] says. After a panic, [`complaint`]
+//! has what to report; the page then starts anew.
 
 mod answer;
 mod assist;
