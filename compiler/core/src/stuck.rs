@@ -57,7 +57,7 @@ pub struct WaitingFor {
     pub lines: [u32; 2],
 }
 
-/// How far a schedule comes of which diagnostics say that it is stuck.
+/// Runs a schedule with a deadlock as far as it goes.
 pub(crate) fn of(
     elaborated: &Elaborated,
     stages: &StageSet,

@@ -75,7 +75,7 @@ pub fn stuck_tracks(stuck: &Stuck) -> Vec<Track> {
     of_timeline(&stuck.schedule, &stuck.timeline, Some(&stuck.ran))
 }
 
-/// The tracks of a timeline, of whose tasks so many run by device, or all.
+/// The tracks of a timeline. `ran` is how many tasks each device runs; `None` means all.
 fn of_timeline(schedule: &Schedule, timeline: &Timeline, ran: Option<&[usize]>) -> Vec<Track> {
     // By device: its stages, in the order of the model.
     let mut held: Vec<Vec<StageId>> = vec![Vec::new(); schedule.n_devices()];

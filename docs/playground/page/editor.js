@@ -65,7 +65,7 @@ class Editor {
     this.replace(begin, end, text + this.text.slice(last, end));
   }
 
-  /// Replaces a part of the text as if it were typed: unlike `setRangeText`, `insertText` leaves what was there to Ctrl Z.
+  /// Replaces a part of the text as if it were typed: Ctrl Z undoes `insertText`, but not `setRangeText`.
   replace(from, to, text) {
     const { area } = this;
     area.focus();

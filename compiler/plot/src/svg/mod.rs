@@ -188,6 +188,12 @@ struct Sheet {
     lettered: Vec<TaskKind>,
 }
 
+/// Devices, stages and microbatches, in words.
+fn sizes(report: &Report) -> String {
+    let [devices, stages] = [report.sizes.devices, report.sizes.stages].map(Option::unwrap_or_default);
+    format!("{devices} devices, {stages} stages, {} microbatches", report.sizes.microbatches.unwrap_or_default())
+}
+
 fn seconds(ticks: Ticks) -> f64 {
     ticks.0 as f64 / Ticks::UNIT.0 as f64
 }
@@ -282,16 +288,13 @@ impl Sheet {
     }
 
     fn title(&self, svg: &mut String, name: &str, report: &Report) {
-        let sizes = &report.sizes;
         let show = |value: Option<f64>, form: fn(f64) -> String| value.map_or_else(|| "?".to_owned(), form);
         let figures = &report.figures;
         self.name(svg, name);
         put!(
             svg,
-            r#"<text class="figures" x="{LEFT}" y="54">{} devices, {} stages, {} microbatches · makespan {}{} · mean bubble {} (busiest device {}, by longest stage {})</text>"#,
-            sizes.devices.unwrap_or_default(),
-            sizes.stages.unwrap_or_default(),
-            sizes.microbatches.unwrap_or_default(),
+            r#"<text class="figures" x="{LEFT}" y="54">{} · makespan {}{} · mean bubble {} (busiest device {}, by longest stage {})</text>"#,
+            sizes(report),
             show(figures.makespan, number),
             report.profile.as_ref().map_or_else(String::new, |own| format!(" {}", own.time_unit)),
             show(figures.bubble_mean, percent),

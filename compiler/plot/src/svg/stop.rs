@@ -1,7 +1,7 @@
 //! What the picture shows of a target that cannot run: where devices stand, who waits for whom, and from when on
 //! memory does not suffice.
 
-use super::{LEFT, LINE, Sheet, TASK, TOP, escape};
+use super::{LEFT, LINE, Sheet, TASK, TOP, escape, sizes};
 use crate::figures::{number, percent};
 use crate::stop::StopWait;
 use crate::tracks::Track;
@@ -31,15 +31,8 @@ impl Sheet {
 
     /// The name of a schedule that is stuck, and how far it comes.
     pub(super) fn stuck_title(&self, svg: &mut String, name: &str, report: &Report, stuck: &Stuck) {
-        let sizes = &report.sizes;
         self.name(svg, name);
-        put!(
-            svg,
-            r#"<text class="figures" x="{LEFT}" y="54">{} devices, {} stages, {} microbatches</text>"#,
-            sizes.devices.unwrap_or_default(),
-            sizes.stages.unwrap_or_default(),
-            sizes.microbatches.unwrap_or_default(),
-        );
+        put!(svg, r#"<text class="figures" x="{LEFT}" y="54">{}</text>"#, sizes(report),);
         let (ran, all) = (stuck.ran.iter().sum::<usize>(), stuck.hidden.iter().sum::<usize>());
         let all = all + stuck.schedule.orders.iter().map(Vec::len).sum::<usize>();
         let at = super::seconds(stuck.at);

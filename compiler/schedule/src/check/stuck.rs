@@ -1,5 +1,4 @@
-//! How far the devices of a schedule come that is stuck, for drawings of it. The verdict is that of
-//! [`super::dependencies`].
+//! Runs a schedule with a deadlock as far as it goes, to draw it. [`super::dependencies`] gives the verdict.
 
 pub use super::deadlock::Wait;
 

@@ -181,7 +181,8 @@ function settle(sums, data, offset, wide) {
 /// Red, green and blue of `#1d4499`.
 function rgb(colour) { return [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16)); }
 
-/// A kind's colours for each stage of a device, on a light or dark ground, with an ink that can be read on them. Of a task with two halves the colour is their mean, where they cannot be told apart.
+/// A kind's colours for each stage of a device, on a light or dark ground, with an ink that can be read on them. Where a
+/// task with two halves is too narrow to show both, its colour is their mean.
 function shades(kinds, kind, ground, nStages) {
   const [first, last] = kind[ground].map(rgb);
   return Array.from({ length: nStages }, (_, nth) => {

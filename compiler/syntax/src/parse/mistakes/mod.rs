@@ -84,7 +84,7 @@ impl Search {
         let text = self.copy.text().to_owned();
         let view = View::new(&text, error);
         self.bytes += text.len();
-        for mistake in known::experts().filter_map(|expert| expert(&view)) {
+        for mistake in known::detectors().filter_map(|detector| detector(&view)) {
             if let Some(trial) = self.attempt(&view, &text, mistake)
                 && self.is_progress(&view, &trial)
             {
@@ -135,7 +135,7 @@ impl Search {
     fn is_progress(&mut self, view: &View<'_>, trial: &Trial) -> bool {
         let Some(next) = trial.next.as_ref().filter(|_| !trial.reads_on && trial.stays) else { return trial.reads_on };
         let then = View::new(&trial.repaired, next);
-        let mut mistakes = known::experts().filter_map(|expert| expert(&then));
+        let mut mistakes = known::detectors().filter_map(|detector| detector(&then));
         let is_other = touching(view, &trial.mistake.changes).is_some() || !then.expects_the_same(view);
         is_other
             && mistakes.any(|mistake| self.attempt(&then, &trial.repaired, mistake).is_some_and(|trial| trial.reads_on))

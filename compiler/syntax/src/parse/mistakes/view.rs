@@ -9,7 +9,7 @@ use pest::error::{Error, ErrorVariant, InputLocation};
 use std::ops::Range;
 
 /// Somebody who knows a kind of mistake.
-pub(in crate::parse::mistakes) type Expert = fn(&View<'_>) -> Option<Mistake>;
+pub(in crate::parse::mistakes) type Detector = fn(&View<'_>) -> Option<Mistake>;
 
 /// A text and the place where it stops being one of the language.
 pub(in crate::parse::mistakes) struct View<'t> {

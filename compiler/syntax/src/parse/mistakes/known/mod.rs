@@ -1,50 +1,41 @@
-//! Those who know a kind of mistake by the words around the place where the grammar gave up.
+//! Detectors: each knows one kind of mistake by the words around the place where the grammar stopped.
 
-mod bindings;
-mod bodies;
-mod brackets;
-mod comments;
-mod conditions;
-mod declarations;
-mod imports;
-mod keywords;
-mod lines;
-mod loops;
-mod marks;
-mod names;
-mod numbers;
-mod operators;
-mod settings;
-mod tasks;
-mod tensors;
+mod expressions;
+mod items;
+mod layout;
+mod vocabulary;
 
-pub(super) use marks::candidates;
+pub(super) use layout::marks::candidates;
 
-use super::view::Expert;
+use super::view::Detector;
+use expressions::{bindings, conditions, loops, numbers, operators};
+use items::{declarations, imports, settings, tasks, tensors};
+use layout::{bodies, brackets, comments, lines};
+use vocabulary::{keywords, names};
 
-/// All of them, those first whose mistakes look like those of others. Lists of one file stand together.
-const EXPERTS: &[&[Expert]] = &[
-    comments::EXPERTS,
+/// All detectors, in the order in which they are asked: a special case stands before the general one.
+const DETECTORS: &[&[Detector]] = &[
+    comments::DETECTORS,
     brackets::BRACES,
     keywords::SPELLING,
-    conditions::EXPERTS,
-    loops::EXPERTS,
-    tasks::EXPERTS,
-    settings::EXPERTS,
-    numbers::EXPERTS,
-    imports::EXPERTS,
-    declarations::EXPERTS,
-    bindings::EXPERTS,
-    names::EXPERTS,
-    tensors::EXPERTS,
-    bodies::EXPERTS,
-    keywords::EXPERTS,
-    lines::EXPERTS,
-    operators::EXPERTS,
-    brackets::EXPERTS,
+    conditions::DETECTORS,
+    loops::DETECTORS,
+    tasks::DETECTORS,
+    settings::DETECTORS,
+    numbers::DETECTORS,
+    imports::DETECTORS,
+    declarations::DETECTORS,
+    bindings::DETECTORS,
+    names::DETECTORS,
+    tensors::DETECTORS,
+    bodies::DETECTORS,
+    keywords::DETECTORS,
+    lines::DETECTORS,
+    operators::DETECTORS,
+    brackets::DETECTORS,
 ];
 
-/// One after the other.
-pub(super) fn experts() -> impl Iterator<Item = Expert> {
-    EXPERTS.iter().copied().flatten().copied()
+/// Every detector, in this order.
+pub(super) fn detectors() -> impl Iterator<Item = Detector> {
+    DETECTORS.iter().copied().flatten().copied()
 }

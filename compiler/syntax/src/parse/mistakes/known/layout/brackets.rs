@@ -1,12 +1,12 @@
 //! Brackets without a partner: how lines are indented says which one, and where its partner is missing.
 
 use crate::parse::mistakes::mistake::Mistake;
-use crate::parse::mistakes::view::{Expert, View, is_word};
+use crate::parse::mistakes::view::{Detector, View, is_word};
 
 /// Those that know braces, which make what follows look wrong.
-pub(super) const BRACES: &[Expert] = &[unclosed_brace, unclosed_at_end, needless_brace];
+pub(in crate::parse::mistakes) const BRACES: &[Detector] = &[unclosed_brace, unclosed_at_end, needless_brace];
 /// Those that know the other brackets.
-pub(super) const EXPERTS: &[Expert] = &[wrong_kind, unclosed];
+pub(in crate::parse::mistakes) const DETECTORS: &[Detector] = &[wrong_kind, unclosed];
 
 /// An open brace and the line that it opened in.
 struct Open {

@@ -4,15 +4,16 @@ use crate::parse::errors;
 use crate::parse::grammar::{Grammar, Rule};
 use crate::parse::mistakes::mistake::Mistake;
 use crate::parse::mistakes::resume;
-use crate::parse::mistakes::view::{Expert, View, is_name};
+use crate::parse::mistakes::view::{Detector, View, is_name};
 use crate::parse::mistakes::within::Within;
 use crate::suggest;
 use pest::Parser;
 
 /// Those that know how keywords are spelt.
-pub(super) const SPELLING: &[Expert] = &[capital, misspelt, no_value];
+pub(in crate::parse::mistakes) const SPELLING: &[Detector] = &[capital, misspelt, no_value];
 /// Those that know what stands where.
-pub(super) const EXPERTS: &[Expert] = &[synonym, misspelt_before, value, misplaced, superfluous];
+pub(in crate::parse::mistakes) const DETECTORS: &[Detector] =
+    &[synonym, misspelt_before, value, misplaced, superfluous];
 
 /// Words that others have for a keyword.
 const SYNONYMS: &[(Within, &[&str], &str)] = &[
@@ -101,7 +102,7 @@ const ELSEWHERE: &[(Within, &[&str], &str)] = &[
 ];
 
 /// The words that lines begin with inside of something.
-pub(super) fn beginnings(within: Within) -> Vec<String> {
+pub(in crate::parse::mistakes) fn beginnings(within: Within) -> Vec<String> {
     let text = format!("{}\u{0}", within.beginning());
     let phrases = Grammar::parse(Rule::file, &text).err().map(|error| errors::expected_at(&error, text.len() - 1));
     let words = phrases
@@ -117,7 +118,7 @@ fn is_lower(word: &str) -> bool {
 }
 
 /// Whether the grammar knows a word.
-pub(super) fn is_keyword(word: &str) -> bool {
+pub(in crate::parse::mistakes) fn is_keyword(word: &str) -> bool {
     keywords().iter().any(|known| known == word)
 }
 
@@ -207,7 +208,7 @@ fn no_value(view: &View<'_>) -> Option<Mistake> {
 /// What stands at a place that knows few words: what it is called, words of others for them, and help.
 type Values = (&'static [Rule], &'static str, &'static [(&'static str, &'static str)], &'static str);
 
-/// `precision fp16`, `optimizer`s and other words of which there are few.
+/// A word where only a few are possible, such as a precision (`precision fp16`) or an optimizer.
 fn value(view: &View<'_>) -> Option<Mistake> {
     let word = view.word(0);
     let kinds: &[Values] = &[

@@ -1,11 +1,11 @@
 //! Settings as JSON, TOML and calls write them.
 
-use super::keywords;
+use crate::parse::mistakes::known::vocabulary::keywords;
 use crate::parse::mistakes::mistake::Mistake;
-use crate::parse::mistakes::view::{Expert, View, is_name};
+use crate::parse::mistakes::view::{Detector, View, is_name};
 use crate::parse::mistakes::within::Within;
 
-pub(super) const EXPERTS: &[Expert] = &[key_in_quotes, table, constructor, dictionary_of_costs];
+pub(in crate::parse::mistakes) const DETECTORS: &[Detector] = &[key_in_quotes, table, constructor, dictionary_of_costs];
 
 /// `"devices": 4,`.
 fn key_in_quotes(view: &View<'_>) -> Option<Mistake> {

@@ -1,7 +1,7 @@
-//! One mark or small word too many, too few, or in place of another: found by trying what was expected.
+//! A mark or short word that is missing, wrong or one too many. Each token that the grammar expected is tried.
 
-use super::keywords;
 use crate::parse::errors;
+use crate::parse::mistakes::known::vocabulary::keywords;
 use crate::parse::mistakes::mistake::Mistake;
 use crate::parse::mistakes::view::{View, is_word};
 

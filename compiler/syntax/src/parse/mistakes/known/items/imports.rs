@@ -1,14 +1,14 @@
 //! Imports and other paths.
 
-use super::keywords;
 use crate::parse::grammar::Rule;
+use crate::parse::mistakes::known::vocabulary::keywords;
 use crate::parse::mistakes::mistake::Mistake;
-use crate::parse::mistakes::view::{Expert, View, is_name, is_word};
+use crate::parse::mistakes::view::{Detector, View, is_name, is_word};
 use crate::parse::mistakes::within::Within;
 use crate::stdlib;
 use crate::suggest;
 
-pub(super) const EXPERTS: &[Expert] = &[import, from_import, unquoted_path, second_path];
+pub(in crate::parse::mistakes) const DETECTORS: &[Detector] = &[import, from_import, unquoted_path, second_path];
 
 /// `import gpt`, `import models.gpt`, `import std/models/gpt`.
 fn import(view: &View<'_>) -> Option<Mistake> {

@@ -1,12 +1,13 @@
 //! Names that are given a value, as other languages do it.
 
-use super::keywords;
 use crate::parse::grammar::Rule;
+use crate::parse::mistakes::known::vocabulary::keywords;
 use crate::parse::mistakes::mistake::Mistake;
-use crate::parse::mistakes::view::{Expert, View, is_name, is_word};
+use crate::parse::mistakes::view::{Detector, View, is_name, is_word};
 use crate::parse::mistakes::within::Within;
 
-pub(super) const EXPERTS: &[Expert] = &[without_let, changed_name, typed_name, two_names, second_name, function];
+pub(in crate::parse::mistakes) const DETECTORS: &[Detector] =
+    &[without_let, changed_name, typed_name, two_names, second_name, function];
 
 /// `x = 3`, `var x = 3`.
 fn without_let(view: &View<'_>) -> Option<Mistake> {

@@ -2,9 +2,9 @@
 
 use crate::parse::grammar::Rule;
 use crate::parse::mistakes::mistake::Mistake;
-use crate::parse::mistakes::view::{Expert, View};
+use crate::parse::mistakes::view::{Detector, View};
 
-pub(super) const EXPERTS: &[Expert] = &[body, keyword_end];
+pub(in crate::parse::mistakes) const DETECTORS: &[Detector] = &[body, keyword_end];
 
 /// `order d:` and lines that are indented, `if d == 0: F[d]`, or the same without a colon.
 fn body(view: &View<'_>) -> Option<Mistake> {

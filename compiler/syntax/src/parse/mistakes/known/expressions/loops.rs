@@ -2,9 +2,9 @@
 
 use crate::parse::grammar::Rule;
 use crate::parse::mistakes::mistake::Mistake;
-use crate::parse::mistakes::view::{Expert, View, is_name, is_number, is_word};
+use crate::parse::mistakes::view::{Detector, View, is_name, is_number, is_word};
 
-pub(super) const EXPERTS: &[Expert] = &[
+pub(in crate::parse::mistakes) const DETECTORS: &[Detector] = &[
     of_c,
     range_call,
     over_list,

@@ -3,9 +3,9 @@
 use crate::parse::grammar::Rule;
 use crate::parse::mistakes::mistake::Mistake;
 use crate::parse::mistakes::resume;
-use crate::parse::mistakes::view::{Expert, View};
+use crate::parse::mistakes::view::{Detector, View};
 
-pub(super) const EXPERTS: &[Expert] = &[
+pub(in crate::parse::mistakes) const DETECTORS: &[Detector] = &[
     else_if,
     question_mark,
     behind_value,

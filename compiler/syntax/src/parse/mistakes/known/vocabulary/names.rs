@@ -1,12 +1,12 @@
-//! Names: of which letters they are, and words that cannot be names.
+//! Names: which letters they may have, and words that cannot be names.
 
 use crate::parse::grammar::{Grammar, Rule};
 use crate::parse::mistakes::mistake::Mistake;
-use crate::parse::mistakes::view::{Expert, View, is_name, is_number, is_word};
+use crate::parse::mistakes::view::{Detector, View, is_name, is_number, is_word};
 use pest::Parser;
 use std::ops::Range;
 
-pub(super) const EXPERTS: &[Expert] =
+pub(in crate::parse::mistakes) const DETECTORS: &[Detector] =
     &[letters, hyphens, reserved, reserved_in_expression, digits_first, quoted, path, missing, bracketed, two_words];
 
 /// Letters that a keyboard has and the language has not, with others that are read in their place.

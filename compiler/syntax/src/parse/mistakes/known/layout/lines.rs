@@ -1,11 +1,11 @@
 //! Marks at the ends of lines, and between a keyword and its value.
 
-use super::keywords;
 use crate::parse::grammar::Rule;
+use crate::parse::mistakes::known::vocabulary::keywords;
 use crate::parse::mistakes::mistake::Mistake;
-use crate::parse::mistakes::view::{Expert, View, is_name, is_number, is_word};
+use crate::parse::mistakes::view::{Detector, View, is_name, is_number, is_word};
 
-pub(super) const EXPERTS: &[Expert] =
+pub(in crate::parse::mistakes) const DETECTORS: &[Detector] =
     &[semicolons, comma_at_end, mark_behind_keyword, comma_before_keyword, arrow, message, second_limit, second_output];
 
 /// `stages D;`: all of the text are told at once.

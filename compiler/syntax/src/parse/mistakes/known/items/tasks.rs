@@ -2,10 +2,10 @@
 
 use crate::parse::grammar::Rule;
 use crate::parse::mistakes::mistake::Mistake;
-use crate::parse::mistakes::view::{Expert, View, is_name, is_word};
+use crate::parse::mistakes::view::{Detector, View, is_name, is_word};
 use crate::parse::mistakes::within::Within;
 
-pub(super) const EXPERTS: &[Expert] = &[
+pub(in crate::parse::mistakes) const DETECTORS: &[Detector] = &[
     other_letter,
     glued,
     microbatch_before,

@@ -2,10 +2,10 @@
 
 use crate::parse::grammar::Rule;
 use crate::parse::mistakes::mistake::Mistake;
-use crate::parse::mistakes::view::{Expert, View, is_number};
+use crate::parse::mistakes::view::{Detector, View, is_number};
 use std::ops::Range;
 
-pub(super) const EXPERTS: &[Expert] =
+pub(in crate::parse::mistakes) const DETECTORS: &[Detector] =
     &[apart, bare_memory, decimal_unit, grouped, no_digit, hexadecimal, exponent, percent, time, suffix, product, sign];
 
 /// The unit that was meant: letters as people write them.

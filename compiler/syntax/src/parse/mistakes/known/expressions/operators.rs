@@ -1,12 +1,12 @@
 //! Operators that other languages have, and marks of a word processor.
 
-use super::keywords;
 use crate::parse::grammar::Rule;
+use crate::parse::mistakes::known::vocabulary::keywords;
 use crate::parse::mistakes::mistake::Mistake;
-use crate::parse::mistakes::view::{Expert, View, is_name, is_number};
+use crate::parse::mistakes::view::{Detector, View, is_name, is_number};
 use std::ops::Range;
 
-pub(super) const EXPERTS: &[Expert] = &[
+pub(in crate::parse::mistakes) const DETECTORS: &[Detector] = &[
     letters,
     single_quotes,
     open_quote,

@@ -1,9 +1,9 @@
 //! Comments as other languages write them, and `//` that was meant as a division.
 
 use crate::parse::mistakes::mistake::Mistake;
-use crate::parse::mistakes::view::{Expert, View, is_word};
+use crate::parse::mistakes::view::{Detector, View, is_word};
 
-pub(super) const EXPERTS: &[Expert] = &[hash, block, dashes, page, docstring, division];
+pub(in crate::parse::mistakes) const DETECTORS: &[Detector] = &[hash, block, dashes, page, docstring, division];
 
 /// `# a comment`: all of the text are told at once.
 fn hash(view: &View<'_>) -> Option<Mistake> {

@@ -1,0 +1,4 @@
+//! Words: keywords and names.
+
+pub(super) mod keywords;
+pub(super) mod names;
