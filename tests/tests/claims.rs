@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Targets, where nobody asks for more.
-const USUAL: u64 = 24;
+const USUAL: u64 = 16;
 /// The same with slices and replicas, which are not searched, and on machines.
 const USUAL_CUT: u64 = 16;
 const USUAL_MACHINES: u64 = 10;
