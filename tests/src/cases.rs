@@ -1,9 +1,12 @@
 //! Tests that are files: finding them, expected outputs that can be blessed, compiling a text.
 
+use pipe_compiler::elaborate::Request as Choice;
 use pipe_compiler::{Compilation, Request, compile};
 use pipe_schedule::dispatch::Objective;
+use pipe_schedule::timing::costs::StageCosts;
 use pipe_search::driver::run::{Prepared, prepare};
 use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::stdlib;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -88,6 +91,19 @@ pub fn no_files(path: &str) -> Result<String, String> {
 pub fn compiled(name: &str, text: &str, request: &Request) -> Compilation {
     let root = Source { name: name.to_owned(), text: text.to_owned() };
     compile(&mut Sources::default(), root, &no_files, request)
+}
+
+/// A standard schedule of so many devices and microbatches, with its costs as `--cost` has them.
+///
+/// # Panics
+/// If there is none of that name, or costs are not well-formed.
+#[must_use]
+pub fn standard(name: &str, sizes: [i64; 2], costs: &str) -> Compilation {
+    let settings = ["devices", "microbatches"].iter().zip(sizes).map(|(name, size)| ((*name).to_owned(), size));
+    let choice = Choice { settings: settings.collect(), ..Choice::default() };
+    let costs = Some(StageCosts::parse(costs).expect("costs"));
+    let request = Request { choice, costs, ..Request::default() };
+    compiled(&format!("std:{name}"), stdlib::schedule(name).expect("a standard schedule"), &request)
 }
 
 /// A text that imports nothing as a target of the search.

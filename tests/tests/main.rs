@@ -13,6 +13,7 @@ mod command_lists;
 mod costs;
 mod damage;
 mod families;
+mod figures;
 mod format;
 mod fuzz;
 mod golden;

@@ -13,20 +13,11 @@ use pipe_schedule::timing::costs::StageCosts;
 use pipe_schedule::timing::timeline::{Together, simulate_with};
 use pipe_schedule::units::Ticks;
 use pipe_syntax::stdlib;
-use pipe_tests::cases::{compile_text, files, read, report, root};
+use pipe_tests::cases::{compile_text, files, read, report, root, standard};
 use pipec::drawing::svg;
 use std::collections::BTreeSet;
 
 const COSTS: [&str; 3] = ["", "F=2,B=3,W=1,comm=0.5", "F=1,B=1.25,W=0.7,comm=0.2,comm[0-1]=1.5"];
-
-fn standard(name: &str, sizes: [i64; 2], costs: &str) -> Compilation {
-    let settings = ["devices", "microbatches"].iter().zip(sizes).map(|(name, size)| ((*name).to_owned(), size));
-    let choice = Choice { settings: settings.collect(), ..Choice::default() };
-    let costs = Some(StageCosts::parse(costs).expect("costs"));
-    let request = Request { choice, costs, ..Request::default() };
-    let text = stdlib::schedule(name).expect("a standard schedule");
-    compile_text(&format!("std:{name}"), text, &root(), &request).0
-}
 
 /// What is wrong with the picture of a compilation.
 fn wrong(name: &str, compilation: &Compilation) -> Vec<String> {
@@ -276,7 +267,7 @@ fn wrong_stop(name: &str, compilation: &Compilation) -> Vec<String> {
     }
     demand(picture.memory.is_empty() && picture.critical_path.is_empty(), &|| "figures of a whole step".to_owned());
     match svg::draw(compilation) {
-        Ok(svg) => demand(svg.matches("marker-end").count() > 1, &|| "no arrows are drawn".to_owned()),
+        Ok(svg) => demand(svg.matches(r##"Z" fill="#c4162a""##).count() > 1, &|| "no arrows are drawn".to_owned()),
         Err(why) => demand(false, &|| why.clone()),
     }
     wrong

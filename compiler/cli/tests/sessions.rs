@@ -129,8 +129,9 @@ struct Session {
 impl Session {
     /// The output of a name, or a file of the folder.
     fn text(&self, name: &str) -> String {
-        let read = || fs::read_to_string(self.folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
-        self.named.get(name).cloned().unwrap_or_else(read)
+        let read = || fs::read(self.folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        // Not all files are texts.
+        self.named.get(name).cloned().unwrap_or_else(|| String::from_utf8_lossy(&read()).into_owned())
     }
 
     /// A value in JSON, or the place of one: `/place` in this report, `name/place` in an earlier one.

@@ -3,16 +3,18 @@
 //! Made once from a compilation, whoever draws it: the page, Perfetto, a comparison with what a run
 //! measured. Times are whole ticks of a [`Clock`], memory whole parts of a [`Measure`]. Figures are
 //! those of the report. Tables with a row for each task or transfer are written by column, because
-//! there may be hundreds of thousands of rows. [`svg`] is the one drawing that is made here, because
-//! the playground writes it, too.
+//! there may be hundreds of thousands of rows. [`figure`] lays out the pictures that stand still,
+//! which [`svg`] and [`pdf`] write.
 
 mod bubble;
 mod bytes;
 mod columns;
 mod drawn;
+pub mod figure;
 pub mod figures;
 mod memory;
 pub mod palette;
+pub mod pdf;
 mod scale;
 pub mod stop;
 pub mod svg;

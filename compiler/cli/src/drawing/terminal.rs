@@ -13,6 +13,7 @@ use pipe_compiler::report::Report;
 use pipe_compiler::stuck::Stuck;
 use pipe_ir::task::TaskKind;
 use pipe_plot::Picture;
+use pipe_plot::figure::round_step;
 use pipe_plot::palette::{Colour, Ground, shade, words};
 use pipe_plot::tracks::{Mark, Occupancy, Track, common_slot, stuck_tracks, tracks};
 use pipe_plot::why::{name, too_much, waiting};
@@ -22,6 +23,8 @@ use pipe_schedule::units::Ticks;
 const ROWS: usize = 40;
 /// The most columns that one slot takes.
 const WIDEST_SLOT: u64 = 5;
+/// Columns from one moment below the tracks to the next, at least.
+const BETWEEN: f64 = 10.0;
 
 /// Draws a target: its timeline, or how far it comes if it is stuck.
 pub fn draw(compilation: &Compilation, look: Look) -> String {
@@ -248,18 +251,18 @@ fn plain(mark: &Mark, number: &str, columns: usize, scale: &Scale) -> String {
     text
 }
 
-/// Moments below the tracks.
+/// Round moments below the tracks, none of which is cut off.
 fn axis(scale: &Scale) -> String {
+    let units = |ticks: Ticks| ticks.0 as f64 / Ticks::UNIT.0 as f64;
+    let step = round_step(units(scale.makespan) * BETWEEN / scale.columns.max(1) as f64);
+    let moments = (0..).map(|multiple| f64::from(multiple) * step);
     let mut text = String::new();
-    let steps = (scale.columns / 12).clamp(1, 12);
-    for step in 0..=steps {
-        let time = Ticks(scale.makespan.0 / steps * step);
-        let rounded = Ticks(time.0 / scale.slot.0.max(1) * scale.slot.0);
-        let column = scale.column(rounded);
-        let written = text.chars().count();
-        if written <= column {
+    for time in moments.take_while(|time| *time <= units(scale.makespan) * 1.000_001) {
+        let column = scale.column(Ticks((time * Ticks::UNIT.0 as f64).round() as u64));
+        let (written, words) = (text.chars().count(), number(time));
+        if written <= column && (column + words.len()) as u64 <= scale.columns {
             text.push_str(&" ".repeat(column - written));
-            text.push_str(&number(rounded.0 as f64 / Ticks::UNIT.0 as f64));
+            text.push_str(&words);
             text.push(' ');
         }
     }

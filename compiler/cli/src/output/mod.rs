@@ -145,8 +145,8 @@ pub(crate) fn warn(message: &str) {
 }
 
 /// Writes a text to a file, as [`write_with`].
-pub(crate) fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    write_with(path, |out| out.write_all(text.as_bytes()))
+pub(crate) fn write(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), Failure> {
+    write_with(path, |out| out.write_all(contents.as_ref()))
 }
 
 /// Writes a file as a whole or not at all: a temporary file beside it takes its place. What is no plain file, such as

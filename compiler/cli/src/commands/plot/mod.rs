@@ -1,14 +1,18 @@
 //! `pipec plot TARGET`: the timeline, in the terminal or as a file.
 
+mod figure;
+
 use crate::Outcome;
 use crate::drawing::html::{self, Shown};
-use crate::drawing::{golden, svg, terminal};
+use crate::drawing::{golden, terminal};
 use crate::input::{Format, TimedArguments};
 use crate::output::diagnostics::Look;
 use crate::output::findings::{outcome, show_diagnostics};
 use crate::output::{Failure, colours_out, form_of, print, print_page, terminal_width, write, write_with};
+use figure::Width;
 use pipe_compiler::{Certificates, Compilation};
-use pipe_plot::Picture;
+use pipe_plot::figure::Medium;
+use pipe_plot::{Picture, figure as figures, pdf, svg};
 use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
@@ -16,6 +20,7 @@ Examples:
   pipec plot std:v_half --set devices=8 --set microbatches=24
   pipec plot std:v_half -o v_half.svg
   pipec plot std:1f1b std:zb_h1 -o both.svg
+  pipec plot std:v_half -o fig.pdf --for paper --width 85mm --crop fit --title none
   pipec plot examples/shakespeare.pipe --memory 2.5 -o shakespeare.html";
 
 /// Arguments of `pipec plot`.
@@ -24,19 +29,22 @@ Examples:
 pub(crate) struct Arguments {
     #[command(flatten)]
     timed: TimedArguments,
-    /// More targets, drawn below the first one on the same time axis, in a picture `x.svg`
+    /// More targets, drawn below the first one on the same time axis, in an `x.svg` or `x.pdf`
     #[arg(value_name = "TARGET", requires = "output")]
     others: Vec<String>,
-    /// Writes a picture to this file, instead of drawing in the terminal: `x.svg`, or `x.html`, a
-    /// page to zoom and look around in that needs no network
+    /// Writes a picture to this file, instead of drawing in the terminal: a figure `x.svg` or
+    /// `x.pdf`, or `x.html`, a page to zoom and look around in that needs no network
     #[arg(long, short, value_name = "PATH")]
     output: Option<PathBuf>,
     /// Draws one row per device and one cell per slot, in the form that tests compare
     #[arg(long, conflicts_with = "output")]
     golden: bool,
-    /// Columns of the drawing in the terminal
-    #[arg(long, value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(40..))]
-    width: Option<u16>,
+    /// Columns of the drawing in the terminal; or how wide a figure is, as in `240pt`, `85mm`,
+    /// `800px`, `column` (240pt) or `page` (504pt)
+    #[arg(long, value_name = "WIDTH", value_parser = figure::width)]
+    width: Option<Width>,
+    #[command(flatten)]
+    figure: figure::FigureArguments,
 }
 
 /// Draws a target, also one that breaks a limit, and how far one comes that is stuck.
@@ -45,12 +53,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     if target.format() == Format::Json {
         return Err(Failure::Usage("`plot` draws pictures; `check --format json` prints figures".to_owned()));
     }
-    let forms = [("svg", Form::Svg), ("html", Form::Page)];
-    let form = |path: &Path| form_of(path, &forms, "plot writes .svg pictures and .html pages");
+    let forms = [("svg", Form::Svg), ("pdf", Form::Pdf), ("html", Form::Page)];
+    let form = |path: &Path| form_of(path, &forms, "plot writes .svg and .pdf figures and .html pages");
     let form = arguments.output.as_deref().map(form).transpose()?;
-    if !arguments.others.is_empty() {
-        return several(arguments, form);
+    if let (Some(path), Some(form @ (Form::Svg | Form::Pdf))) = (&arguments.output, form) {
+        return write_figure(arguments, path, form);
     }
+    if let Some(option) = arguments.figure.first() {
+        return Err(Failure::Usage(format!("`{option}` is for figures: write an .svg or a .pdf")));
+    }
+    if !arguments.others.is_empty() {
+        return Err(Failure::Usage("several targets are drawn in one .svg or .pdf; a page shows one".to_owned()));
+    }
+    let width = match arguments.width {
+        Some(Width::Columns(columns)) => columns.into(),
+        Some(Width::Length(_)) => {
+            let help = "the width of a drawing in the terminal is a number of columns, and a page has none";
+            return Err(Failure::Usage(help.to_owned()));
+        }
+        None => terminal_width(),
+    };
     let (compilation, sources) = arguments.timed.compile(Certificates::Beside)?;
     show_diagnostics(&compilation, &sources);
     // What is stuck has no whole rows, as tests compare them.
@@ -59,27 +81,25 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     }
     if let (true, Some(analysis)) = (arguments.golden, &compilation.analysis) {
         print(&golden::draw(analysis).map_err(Failure::Usage)?)?;
-    } else if let (Some(path), Some(form)) = (&arguments.output, form) {
-        match form {
-            Form::Svg => write(path, &svg::draw(&compilation).map_err(Failure::Usage)?)?,
-            Form::Page => page(path, &compilation)?,
-        }
-        if !target.quiet {
-            print(&format!("wrote {}\n", path.display()))?;
-        }
+    } else if let Some(path) = &arguments.output {
+        page(path, &compilation)?;
+        say_written(arguments, path)?;
     } else {
-        let width = arguments.width.map_or_else(terminal_width, usize::from);
         print_page(&terminal::draw(&compilation, Look { width, colours: colours_out() }))?;
     }
     Ok(outcome(&compilation))
 }
 
-/// Draws several targets above each other.
-fn several(arguments: &Arguments, form: Option<Form>) -> Result<Outcome, Failure> {
-    let (Some(path), Some(Form::Svg)) = (&arguments.output, form) else {
-        return Err(Failure::Usage("several targets are drawn in one .svg picture; a page shows one".to_owned()));
-    };
+/// Draws targets above each other.
+fn write_figure(arguments: &Arguments, path: &Path, form: Form) -> Result<Outcome, Failure> {
     let first = &arguments.timed;
+    let usual = if form == Form::Pdf { Medium::Paper } else { Medium::Screen };
+    let look = arguments.figure.look(arguments.width, usual)?;
+    if arguments.figure.names_one() && !arguments.others.is_empty() {
+        return Err(Failure::Usage(
+            "`--title` names one target; of several each has its own name, or `none`".to_owned(),
+        ));
+    }
     let mut compilations = Vec::new();
     for target in std::iter::once(&first.target.target).chain(&arguments.others) {
         let mut timed = first.clone();
@@ -92,18 +112,28 @@ fn several(arguments: &Arguments, form: Option<Form>) -> Result<Outcome, Failure
         return Ok(Outcome::Rejected);
     }
     let all: Vec<&Compilation> = compilations.iter().collect();
-    write(path, &svg::draw_all(&all).map_err(Failure::Usage)?)?;
-    if !first.target.quiet {
-        print(&format!("wrote {}\n", path.display()))?;
+    let scene = figures::draw(&all, &look).map_err(Failure::Usage)?;
+    match form {
+        Form::Pdf => write(path, pdf::write(&scene))?,
+        Form::Svg | Form::Page => write(path, svg::write(&scene))?,
     }
+    say_written(arguments, path)?;
     let rejected = compilations.iter().find(|one| !one.report.ok);
     Ok(rejected.or(compilations.first()).map_or(Outcome::Rejected, outcome))
 }
 
+fn say_written(arguments: &Arguments, path: &Path) -> Result<(), Failure> {
+    if arguments.timed.target.quiet {
+        return Ok(());
+    }
+    print(&format!("wrote {}\n", path.display()))
+}
+
 /// What is written to a file.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Svg,
+    Pdf,
     Page,
 }
 

@@ -1,0 +1,63 @@
+//! Which time is shown where a timeline is too long for its figure.
+
+use crate::tracks::Track;
+
+/// The shortest tasks for which each piece has room, beyond the warm-up and the cool-down.
+const LEAST: f64 = 2.0;
+
+/// What is shown of a timeline.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Crop {
+    /// The warm-up, a piece of the steady state and the cool-down, each as long as fits with numbers on its tasks.
+    Fitting,
+    /// These pieces of time: since when, and until when, where that is not the end.
+    Pieces(Vec<(f64, Option<f64>)>),
+}
+
+impl Crop {
+    /// Pieces of time in order that do not overlap, for timelines the longest of which ends at `end`. `room` is how
+    /// much time there is room for, where numbers are to be read.
+    ///
+    /// # Errors
+    /// If nothing is left, or pieces overlap.
+    pub(super) fn times(&self, timelines: &[&[Track]], end: f64, room: f64) -> Result<Vec<[f64; 2]>, String> {
+        match self {
+            Self::Fitting => Ok(fitting(timelines, end, room)),
+            Self::Pieces(pieces) => {
+                let shown: Vec<[f64; 2]> =
+                    pieces.iter().map(|(from, to)| [*from, to.unwrap_or(end).min(end)]).collect();
+                if let Some([from, _]) = shown.iter().find(|[from, to]| from >= to) {
+                    return Err(format!("no time is left of the piece from {from} on: everything ends at {end}"));
+                }
+                if let Some(pair) = shown.windows(2).find(|pair| pair[0][1] > pair[1][0]) {
+                    let [[_, to], [from, _]] = [pair[0], pair[1]];
+                    return Err(format!("pieces of time overlap: one ends at {to}, and the next begins at {from}"));
+                }
+                Ok(shown)
+            }
+        }
+    }
+}
+
+fn fitting(timelines: &[&[Track]], end: f64, room: f64) -> Vec<[f64; 2]> {
+    let whole = vec![[0.0, end]];
+    if end <= room {
+        return whole;
+    }
+    let tracks = || timelines.iter().flat_map(|tracks| tracks.iter());
+    let first = |track: &Track| track.marks.first().map(|mark| super::units(mark.start));
+    let last = |track: &Track| track.marks.last().map(|mark| super::units(mark.end));
+    // Until every device works, and since one of them does not any more; at least as long, as weights may fill it.
+    let warm_up = tracks().filter_map(first).fold(0.0, f64::max);
+    let cool_down = (end - tracks().filter_map(last).fold(end, f64::min)).max(warm_up);
+    let slot = tracks().flat_map(|track| &track.marks).map(|mark| super::units(mark.end - mark.start));
+    let slot = slot.filter(|slot| *slot > 0.0).fold(end, f64::min);
+    // Some of the steady state belongs to all three.
+    let steady = ((room - warm_up - cool_down) / 3.0 / slot).floor().max(LEAST) * slot;
+    let round = |time: f64| (time / slot).round() * slot;
+    let middle = round((warm_up + end - cool_down) / 2.0 - steady / 2.0);
+    let pieces = [[0.0, round(warm_up + steady)], [middle, middle + steady], [end - round(cool_down + steady), end]];
+    // A cut is worth it where it saves more than it takes away.
+    let is_apart = pieces.windows(2).all(|pair| pair[0][1] + 2.0 * slot < pair[1][0]);
+    if is_apart { pieces.to_vec() } else { whole }
+}

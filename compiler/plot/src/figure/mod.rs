@@ -1,0 +1,241 @@
+//! Figures of timelines: a track per device, a colour per kind, letters and microbatch numbers, axis and legend.
+//!
+//! [`draw`] lays a figure out as a [`Scene`], once for all forms; [`svg`](crate::svg) and [`pdf`](crate::pdf) write it.
+
+mod axis;
+mod crop;
+pub mod font;
+mod layers;
+mod legend;
+pub mod scene;
+mod sheet;
+mod sizes;
+mod stop;
+
+pub use axis::round_step;
+pub use crop::Crop;
+pub use layers::Layer;
+pub use scene::Scene;
+pub use sizes::{Medium, SMALLEST};
+
+use crate::Picture;
+use crate::palette::Colour;
+use crate::tracks::{Mark, Track, common_slot, stuck_tracks, tracks};
+use crate::why::words as words_of_stop;
+use axis::Axis;
+use pipe_compiler::Compilation;
+use pipe_compiler::report::Report;
+use pipe_schedule::units::Ticks;
+use scene::Length;
+use sheet::Sheet;
+use sizes::Sizes;
+
+/// Tasks of one picture: more cannot be told apart, and fill a file of many megabytes.
+const TASKS: usize = 40_000;
+/// How wide a timeline is on a screen, at least and at most.
+const NARROWEST: f64 = 760.0;
+const WIDEST: f64 = 1800.0;
+/// The width of a figure on paper, unless it is said: one column of a page with two.
+const COLUMN: f64 = 240.0;
+/// How high all tracks of a figure on paper may be, unless that is said.
+const HIGHEST: f64 = 420.0;
+
+const INK: Colour = Colour::new(0x1f_29_33);
+const FAINT: Colour = Colour::new(0x52_60_6d);
+const GRID: Colour = Colour::new(0xcb_d2_d9);
+const WRONG: Colour = Colour::new(0xc4_16_2a);
+const WRONG_INK: Colour = Colour::new(0xa5_0e_20);
+const PAPER: Colour = Colour::new(0xff_ff_ff);
+
+/// How a figure is drawn.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Look {
+    /// What it is for.
+    pub medium: Medium,
+    /// How wide it is, in pixels or points; as wide as is good for it, if that is not said.
+    pub width: Option<f64>,
+    /// How high all of it is, likewise.
+    pub height: Option<f64>,
+    /// What stands above the tracks.
+    pub title: Title,
+    /// What is shown of the time; all of it, if that is not said.
+    pub crop: Option<Crop>,
+    /// What is shown besides tasks.
+    pub layers: Vec<Layer>,
+}
+
+/// What stands above the tracks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Title {
+    /// The name of the schedule, and on a screen its figures.
+    Name,
+    /// These words.
+    Words(String),
+    /// Nothing: the caption says it.
+    None,
+}
+
+impl Look {
+    /// As figures for a medium are drawn where nothing else is said.
+    pub const fn of(medium: Medium) -> Self {
+        Self { medium, width: None, height: None, title: Title::Name, crop: None, layers: Vec::new() }
+    }
+}
+
+/// Lays out the timelines of targets above each other, on one time axis: also of one that breaks a limit, and how far
+/// one comes that is stuck.
+///
+/// # Errors
+/// If one has no timeline or too many tasks to be looked at, or the figure is too small for what it shows.
+pub fn draw(compilations: &[&Compilation], look: &Look) -> Result<Scene, String> {
+    let sizes = Sizes::of(look.medium);
+    let shown = compilations.iter().map(|one| Shown::new(one, look)).collect::<Result<Vec<_>, _>>()?;
+    let left = shown.iter().map(|one| one.left(&sizes)).fold(0.0, f64::max);
+    let right = shown.iter().map(|one| one.right(&sizes, look)).fold(sizes.right, f64::max);
+    let axis = axis(&shown, (look, &sizes), [left, right])?;
+    let width = look.width.map_or(axis.end() + right, |width| width.max(axis.end() + right));
+    let mut sheets: Vec<Sheet<'_>> = shown.iter().map(|one| Sheet::new(one, &axis, look, width)).collect();
+    let height: f64 = sheets.iter().map(Sheet::height).sum();
+    if let Some(wanted) = look.height {
+        let n_tracks: usize = shown.iter().map(|one| one.tracks.len()).sum();
+        let spare = (wanted - height) / n_tracks.max(1) as f64;
+        for sheet in &mut sheets {
+            sheet.stretch(spare)?;
+        }
+    }
+    let mut parts = Vec::new();
+    let mut top = 0.0;
+    for (place, sheet) in sheets.iter().enumerate() {
+        let mut scope = scope(sheet.shown.name, &sheet.shown.compilation.report);
+        if sheets.len() > 1 {
+            scope = format!("{scope}-{place}");
+        }
+        parts.push(sheet.draw(top, scope));
+        top += sheet.height();
+    }
+    Ok(Scene { width, height: top, unit: sizes.unit, parts })
+}
+
+/// The time axis that timelines share.
+fn axis(shown: &[Shown<'_>], (look, sizes): (&Look, &Sizes), [left, right]: [f64; 2]) -> Result<Axis, String> {
+    let longest = shown.iter().map(|one| units(one.makespan)).fold(f64::MIN_POSITIVE, f64::max);
+    let wanted = shown.iter().map(|one| one.scale(sizes)).fold(0.0, f64::max);
+    let width = match (look.width, look.medium) {
+        (Some(width), _) => Some(width),
+        (None, Medium::Paper) => Some(COLUMN),
+        (None, Medium::Screen) => None,
+    };
+    let room = width.map(|width| width - left - right);
+    if let Some(room) = room.filter(|room| *room < 4.0 * left.max(sizes.tick)) {
+        let (width, least) = (room + left + right, 4.0 * left.max(sizes.tick) + left + right);
+        return Err(format!("a figure {width:.0} wide is too small: its tracks and their names take {least:.0}"));
+    }
+    let most = room.unwrap_or(WIDEST);
+    let times = match &look.crop {
+        None => vec![[0.0, longest]],
+        Some(crop) => {
+            let timelines: Vec<&[Track]> = shown.iter().map(|one| &*one.tracks).collect();
+            crop.times(&timelines, longest, (most - 2.0 * sizes.cut) / wanted)?
+        }
+    };
+    let length: f64 = times.iter().map(|[from, to]| to - from).sum();
+    let cuts = sizes.cut * (times.len() - 1) as f64;
+    let tracks = match room {
+        Some(room) => room - cuts,
+        None => (length * wanted).clamp(NARROWEST, WIDEST),
+    };
+    Ok(Axis::new(&times, left, tracks / length, sizes.cut))
+}
+
+/// What is drawn of a target.
+struct Shown<'a> {
+    compilation: &'a Compilation,
+    name: &'a str,
+    tracks: Vec<Track>,
+    makespan: Ticks,
+    /// What the unit of time is called, where it has a name.
+    unit: Option<&'static str>,
+    /// Of a target that something speaks against, or of which more than its tasks is shown.
+    picture: Option<Picture>,
+    /// Why it is rejected, line by line.
+    why: Vec<String>,
+}
+
+impl<'a> Shown<'a> {
+    fn new(compilation: &'a Compilation, look: &Look) -> Result<Self, String> {
+        let report = &compilation.report;
+        let name = report.schedule.as_deref().unwrap_or(&report.target);
+        let (tracks, makespan) = match (&compilation.analysis, &compilation.stuck) {
+            (Some(analysis), _) => (tracks(analysis), analysis.timeline.makespan()),
+            (None, Some(stuck)) => {
+                let tracks = stuck_tracks(stuck);
+                let last = tracks.iter().filter_map(|track| track.marks.last()).map(|mark| mark.end).max();
+                (tracks, last.unwrap_or_default())
+            }
+            (None, None) => return Err(format!("`{name}` has no timeline")),
+        };
+        let n_tasks: usize = tracks.iter().map(|track| track.marks.len()).sum();
+        if n_tasks > TASKS {
+            let help = "use fewer microbatches, as in `--set microbatches=16`";
+            return Err(format!("{n_tasks} tasks are too many for a picture, which shows up to {TASKS}; {help}"));
+        }
+        let is_needed = |own: &Picture| own.stop.is_some() || !own.misfits.is_empty() || !look.layers.is_empty();
+        let picture = Picture::new(compilation);
+        let unit = picture.as_ref().and_then(|own| own.clock.unit);
+        let picture = picture.filter(is_needed);
+        let why = picture.as_ref().map_or_else(Vec::new, words_of_stop);
+        Ok(Self { compilation, name, tracks, makespan, unit, picture, why })
+    }
+
+    /// All tasks with their tracks.
+    fn marks(&self) -> impl Iterator<Item = (&Track, &Mark)> {
+        self.tracks.iter().flat_map(|track| track.marks.iter().map(move |mark| (track, mark)))
+    }
+
+    /// Lengths per unit of time that what is written asks for.
+    fn scale(&self, sizes: &Sizes) -> f64 {
+        let slot = common_slot(&self.tracks).0 as f64;
+        let per_slot = |(track, mark): (&Track, &Mark)| {
+            // Paper has no room for letters that colours say.
+            let words = if sizes.unit == Length::Point { track.number(mark) } else { named(track, mark) };
+            (sheet::written(&words, sizes) + sizes.hair) * slot / (mark.end - mark.start).0.max(1) as f64
+        };
+        let (least, most) = (1.4 * sizes.number, 2.8 * sizes.number);
+        self.marks().map(per_slot).fold(least, f64::max).min(most) * Ticks::UNIT.0 as f64 / slot
+    }
+
+    /// What stands to the left of the tracks, with its gap.
+    fn left(&self, sizes: &Sizes) -> f64 {
+        let last = format!("d{}", self.tracks.len().saturating_sub(1));
+        let device = font::width(&last, sizes.device, true);
+        let unit = font::width(sheet::unit_of_time(self.unit), sizes.small, false);
+        device.max(unit) * sizes.slack + sizes.device
+    }
+
+    /// What stands to the right of them.
+    fn right(&self, sizes: &Sizes, look: &Look) -> f64 {
+        let shows_peaks = look.medium == Medium::Screen || look.layers.contains(&Layer::Memory);
+        let heading = self.picture.as_ref().map_or(sheet::UNITS, layers::heading);
+        if shows_peaks { font::width(heading, sizes.small, false) * sizes.slack + 2.0 * sizes.small } else { 0.0 }
+    }
+}
+
+/// The letters of a task's kind, and its microbatch.
+fn named(track: &Track, mark: &Mark) -> String {
+    format!("{}{}", mark.task.kind.letters(), track.number(mark))
+}
+
+/// What no other figure in a page has before its ids, unless it is of the same schedule and size.
+fn scope(name: &str, report: &Report) -> String {
+    // Ids begin with no digit.
+    let start = if name.starts_with(|letter: char| letter.is_ascii_alphabetic()) { "" } else { "_" };
+    let word =
+        start.chars().chain(name.chars()).map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' });
+    let (devices, microbatches) = (report.sizes.devices, report.sizes.microbatches);
+    format!("{}-{}x{}", word.collect::<String>(), devices.unwrap_or_default(), microbatches.unwrap_or_default())
+}
+
+/// A moment in units of time.
+fn units(ticks: Ticks) -> f64 {
+    ticks.0 as f64 / Ticks::UNIT.0 as f64
+}

@@ -1,0 +1,410 @@
+//! One target of a figure: what stands above its tracks, these, and the time axis below them.
+
+use super::axis::{Axis, round_step};
+use super::scene::{Anchor, Fill, Paint, Part, Step, Stroke, Text};
+use super::sizes::{Medium, Sizes};
+use super::{
+    FAINT, GRID, HIGHEST, INK, Layer, Look, PAPER, Shown, Title, WRONG_INK, font, layers, legend, named, units,
+};
+use crate::figures::{number, percent};
+use crate::palette::{Colour, Ground, halves, shade};
+use crate::tracks::{Mark, Occupancy, Track};
+use pipe_compiler::report::Report;
+use pipe_ir::task::TaskKind;
+
+/// Above the peaks of devices.
+pub(super) const UNITS: &str = "peak, units";
+
+/// Where things stand in what is drawn of a target.
+pub(super) struct Sheet<'a> {
+    pub(super) shown: &'a Shown<'a>,
+    pub(super) axis: &'a Axis,
+    pub(super) sizes: Sizes,
+    pub(super) look: &'a Look,
+    pub(super) width: f64,
+    /// The height of a task, and from one track to the next.
+    pub(super) task: f64,
+    pub(super) pitch: f64,
+    /// Kinds whose tasks are all wide enough for letters before the number.
+    lettered: Vec<TaskKind>,
+    /// Lines above the tracks and below the legend.
+    head: Vec<Line>,
+    foot: Vec<Line>,
+    /// Entries of the legend, in rows.
+    legend: Vec<Vec<legend::Entry>>,
+}
+
+/// A line of text above the tracks, or below them.
+struct Line {
+    words: String,
+    size: f64,
+    bold: bool,
+    colour: Colour,
+}
+
+impl<'a> Sheet<'a> {
+    pub(super) fn new(shown: &'a Shown<'a>, axis: &'a Axis, look: &'a Look, width: f64) -> Self {
+        let sizes = Sizes::of(look.medium);
+        let is_wide = |(track, mark): (&Track, &Mark)| {
+            units(mark.end - mark.start) * axis.scale >= written(&named(track, mark), &sizes)
+        };
+        let is_lettered = |kind: &TaskKind| shown.marks().filter(|(_, mark)| mark.task.kind == *kind).all(is_wide);
+        let (base, n_tracks) = (sizes.pitch, shown.tracks.len() as f64);
+        let base = if look.medium == Medium::Paper { base.min((HIGHEST / n_tracks).max(2.0)) } else { base };
+        let task = base - base * (1.0 - sizes.task / sizes.pitch);
+        let base = if shown.compilation.stuck.is_some() { base * sizes.wide_pitch / sizes.pitch } else { base };
+        let mut sheet = Self {
+            shown,
+            axis,
+            sizes,
+            look,
+            width,
+            task,
+            pitch: base + layers::height(shown, look, &sizes),
+            lettered: TaskKind::ALL.into_iter().filter(is_lettered).collect(),
+            head: Vec::new(),
+            foot: Vec::new(),
+            legend: Vec::new(),
+        };
+        sheet.head = sheet.title();
+        sheet.foot = sheet.wrapped(shown.why.iter().map(|line| (line.clone(), sizes.figures, false, WRONG_INK)));
+        sheet.legend = sheet.entries();
+        sheet
+    }
+
+    /// Makes every track higher, or less high.
+    ///
+    /// # Errors
+    /// If tasks would be too thin to be seen.
+    pub(super) fn stretch(&mut self, spare: f64) -> Result<(), String> {
+        let least = self.sizes.number / 3.0;
+        if self.task + spare < least {
+            let (height, n_tracks) = (self.height() + spare * self.n_tracks() as f64, self.n_tracks());
+            let needed = self.height() + (least - self.task) * n_tracks as f64;
+            return Err(format!("{n_tracks} devices do not fit into {height:.0}: they take {needed:.0}"));
+        }
+        self.task += spare;
+        self.pitch += spare;
+        Ok(())
+    }
+
+    fn n_tracks(&self) -> usize {
+        self.shown.tracks.len()
+    }
+
+    pub(super) fn height(&self) -> f64 {
+        let foot = self.foot.iter().map(Line::height).sum::<f64>();
+        let legend = legend::height(&self.legend, &self.sizes);
+        self.bottom() + self.sizes.legend + legend + self.sizes.below + foot
+    }
+
+    /// Where the first track begins.
+    pub(super) fn tracks_top(&self) -> f64 {
+        let head = self.head.iter().map(Line::height).sum::<f64>();
+        // Above the moment at which it is stuck stands a word.
+        let word = if self.shown.compilation.stuck.is_some() { 0.5 * self.sizes.small } else { 0.0 };
+        self.sizes.above + head + self.sizes.head + word
+    }
+
+    /// Where the tasks of a device begin.
+    pub(super) fn top(&self, device: usize) -> f64 {
+        let layers = layers::height(self.shown, self.look, &self.sizes);
+        self.tracks_top() + self.pitch * device as f64 + (self.pitch - self.task - layers) / 2.0
+    }
+
+    /// Where the last track ends.
+    pub(super) fn bottom(&self) -> f64 {
+        self.tracks_top() + self.pitch * self.n_tracks() as f64
+    }
+
+    /// All of it, its upper edge at `top`.
+    pub(super) fn draw(&self, top: f64, scope: String) -> Part {
+        let Shown { name, tracks, .. } = self.shown;
+        let mut part = Part { title: format!("Timeline of {name}"), scope, items: Vec::new() };
+        self.lines(&mut part, &self.head, self.sizes.above);
+        self.time(&mut part);
+        for (device, track) in tracks.iter().enumerate() {
+            self.track(&mut part, device, track);
+        }
+        self.cuts(&mut part);
+        layers::draw(self, &mut part);
+        self.stop(&mut part);
+        legend::draw(self, &mut part, &self.legend);
+        let foot = self.foot.iter().map(Line::height).sum::<f64>();
+        self.lines(&mut part, &self.foot, self.height() - self.sizes.below - foot);
+        part.lower(top);
+        part
+    }
+
+    /// Where what stands above and below the tracks begins.
+    pub(super) fn left(&self) -> f64 {
+        if self.look.medium == Medium::Paper { self.sizes.hair } else { self.axis.pieces()[0].x }
+    }
+
+    /// Lines that are no wider than the figure.
+    fn wrapped(&self, lines: impl Iterator<Item = (String, f64, bool, Colour)>) -> Vec<Line> {
+        let room = self.width - self.left() - self.sizes.right.min(self.left());
+        let each = lines.flat_map(|(words, size, bold, colour)| {
+            let lines = font::wrap(&words, (size, bold), room).into_iter();
+            lines.map(move |words| Line { words, size, bold, colour }).collect::<Vec<_>>()
+        });
+        each.collect()
+    }
+
+    /// The name of the schedule and its figures, or how far it comes.
+    fn title(&self) -> Vec<Line> {
+        let Self { shown, sizes, .. } = self;
+        let report = &shown.compilation.report;
+        let mut lines = Vec::new();
+        let name = match &self.look.title {
+            Title::Name => Some(shown.name.to_owned()),
+            Title::Words(words) => Some(words.clone()),
+            Title::None => None,
+        };
+        lines.extend(name.map(|name| (name, sizes.title, true, INK)));
+        let has_figures = self.look.title == Title::Name && self.look.medium == Medium::Screen;
+        if has_figures {
+            let figures = if shown.compilation.stuck.is_some() { vec![numbers(report)] } else { figures(report) };
+            lines.extend(figures.into_iter().map(|line| (line, sizes.figures, false, FAINT)));
+        }
+        if let Some(stuck) = &shown.compilation.stuck {
+            lines.push((super::stop::words(stuck), sizes.figures, false, WRONG_INK));
+        }
+        self.wrapped(lines.into_iter())
+    }
+
+    fn lines(&self, part: &mut Part, lines: &[Line], top: f64) {
+        let mut y = top;
+        for line in lines {
+            y += line.height();
+            part.text(Text {
+                at: [self.left(), y - 0.3 * line.size],
+                anchor: Anchor::Start,
+                size: line.size,
+                bold: line.bold,
+                colour: line.colour,
+                words: line.words.clone(),
+            });
+        }
+    }
+
+    /// A small text in the colour of what is beside the point.
+    pub(super) fn small(&self, part: &mut Part, at: [f64; 2], anchor: Anchor, words: &str) {
+        let (size, words) = (self.sizes.small, words.to_owned());
+        part.text(Text { at, anchor, size, bold: false, colour: FAINT, words });
+    }
+
+    /// Vertical lines at round moments up to the last one, with their times below the tracks.
+    fn time(&self, part: &mut Part) {
+        let Self { axis, sizes, shown, .. } = self;
+        let (top, bottom) = (self.tracks_top(), self.bottom());
+        let last = units(shown.compilation.stuck.as_ref().map_or(shown.makespan, |stuck| stuck.at));
+        let step = round_step(sizes.tick / axis.scale);
+        let y = bottom + 0.5 * sizes.small + sizes.small;
+        let mut free = f64::NEG_INFINITY;
+        for piece in axis.pieces() {
+            // The first multiples in a piece, up to the last.
+            let mut multiple = (piece.from / step - 1e-6).ceil().max(0.0) + 0.0;
+            while multiple * step <= piece.to.min(last) * 1.000_001 {
+                let (time, x) = (multiple * step, axis.x(multiple * step));
+                part.line([x, top], [x, bottom + 0.4 * sizes.small], Paint::line(GRID, sizes.edge * 1.33));
+                let words = number(time);
+                let half = font::width(&words, sizes.small, false) / 2.0;
+                // The last one may be at the edge.
+                let middle = x.min(self.width - half);
+                if middle - half > free {
+                    self.small(part, [middle, y], Anchor::Middle, &words);
+                    free = middle + half + sizes.small / 2.0;
+                }
+                multiple += 1.0;
+            }
+        }
+        let x = axis.pieces()[0].x - 0.75 * sizes.device;
+        self.small(part, [x, y], Anchor::End, unit_of_time(shown.unit));
+        if let Some(heading) = self.peaks() {
+            self.small(part, [self.peaks_x(), top - 0.7 * sizes.small], Anchor::Start, heading);
+        }
+    }
+
+    /// What stands above the column of peaks, where there is one.
+    fn peaks(&self) -> Option<&'static str> {
+        let shown = self.shown;
+        if self.look.layers.contains(&Layer::Memory) {
+            return shown.picture.as_ref().filter(|picture| !picture.memory.is_empty()).map(layers::heading);
+        }
+        (self.look.medium == Medium::Screen && shown.compilation.stuck.is_none()).then_some(UNITS)
+    }
+
+    fn peaks_x(&self) -> f64 {
+        self.axis.x(units(self.shown.makespan)).min(self.axis.end()) + self.sizes.small
+    }
+
+    /// The peak of a device.
+    fn peak(&self, device: usize) -> Option<String> {
+        self.peaks()?;
+        if self.look.layers.contains(&Layer::Memory) {
+            return layers::peak(self.shown.picture.as_ref()?, device);
+        }
+        let row = self.shown.compilation.report.per_device.get(device)?;
+        row.peak_activation.map(number)
+    }
+
+    fn track(&self, part: &mut Part, device: usize, track: &Track) {
+        let sizes = &self.sizes;
+        let top = self.top(device);
+        let base = top + (self.task + font::CAPITALS * sizes.device) / 2.0;
+        // Names of all devices, or of every second, fifth, ..
+        let every = round_step((sizes.device / self.pitch).max(1.0)) as usize;
+        if device.is_multiple_of(every) {
+            part.text(Text {
+                at: [self.axis.pieces()[0].x - 0.75 * sizes.device, base],
+                anchor: Anchor::End,
+                size: sizes.device,
+                bold: true,
+                colour: INK,
+                words: format!("d{device}"),
+            });
+        }
+        let runs = || track.marks.iter().filter(|mark| mark.runs);
+        if let (Some(first), Some(last)) = (runs().next(), runs().next_back()) {
+            for [start, end] in self.axis.parts(units(first.start), units(last.end)) {
+                let paint = Paint { fill: Some(Fill::Hatched), stroke: None };
+                part.rectangle([start, top, end - start, self.task], 0.0, paint);
+            }
+        }
+        let mut numbers = Vec::new();
+        for mark in &track.marks {
+            self.mark(part, (track, mark), top, &mut numbers);
+        }
+        numbers.into_iter().for_each(|text| part.text(text));
+        self.left_out(part, track, base);
+        if let Some(peak) = self.peak(device).filter(|_| device.is_multiple_of(every)) {
+            self.small(part, [self.peaks_x(), base], Anchor::Start, &peak);
+        }
+    }
+
+    /// What stands on a task: its microbatch, behind the letters of its kind where they fit on all of the kind.
+    fn label(&self, track: &Track, mark: &Mark) -> String {
+        let letters = if self.lettered.contains(&mark.task.kind) { mark.task.kind.letters() } else { "" };
+        format!("{letters}{}", track.number(mark))
+    }
+
+    /// A task, where it is shown. Its text comes later, in front of all shapes of the track.
+    fn mark(&self, part: &mut Part, (track, mark): (&Track, &Mark), top: f64, numbers: &mut Vec<Text>) {
+        let sizes = &self.sizes;
+        let colour = shade(mark.task.kind, Ground::Light, mark.nth_stage, track.stages.len());
+        for [start, end] in self.axis.parts(units(mark.start), units(mark.end)) {
+            // A hair of ground between neighbours, unless tasks are thinner than that themselves.
+            let gap = if end - start > 4.0 * sizes.hair { sizes.hair } else { 0.0 };
+            let width = (end - start - gap).max(0.3 * sizes.hair);
+            let is_wide = width > 4.0 * sizes.hair;
+            let paint = match mark.runs {
+                true => Paint {
+                    fill: Some(fill(mark.task.kind, mark.nth_stage, track.stages.len())),
+                    stroke: is_wide.then_some(edge(colour, sizes)),
+                },
+                false => Paint { stroke: Some(never(sizes)), ..Paint::filled(PAPER) },
+            };
+            let round = if width > 3.0 * sizes.round { sizes.round } else { 0.0 };
+            // Two tasks that share the device stand one above the other.
+            let hair = sizes.hair / 2.0;
+            let (top, height) = match mark.share {
+                Occupancy::Whole => (top, self.task),
+                Occupancy::First => (top, self.task / 2.0 - hair),
+                Occupancy::Second => (top + self.task / 2.0 + hair, self.task / 2.0 - hair),
+            };
+            // A task that occupies neighbours is one block.
+            let tall = height + if mark.goes_on { self.pitch - self.task } else { 0.0 };
+            part.rectangle([start, top, width, tall], round, paint);
+            let words = self.label(track, mark);
+            let is_high = height >= font::CAPITALS * sizes.number + 2.0 * sizes.hair;
+            if is_high && width + 0.01 * sizes.number >= written(&words, sizes) - sizes.hair {
+                let colour = if mark.runs { colour.ink() } else { FAINT };
+                let base = top + (height + font::CAPITALS * sizes.number) / 2.0;
+                let at = [start + width / 2.0, base];
+                numbers.push(Text { at, anchor: Anchor::Middle, size: sizes.number, bold: false, colour, words });
+            }
+        }
+    }
+
+    /// Two slanted lines where time is left out, above the tracks and below them.
+    fn cuts(&self, part: &mut Part) {
+        let size = self.sizes.cut / 4.0;
+        for [from, to] in self.axis.cuts() {
+            let middle = (from + to) / 2.0;
+            for y in [self.tracks_top(), self.bottom()] {
+                for x in [middle - size / 2.0, middle + size / 2.0] {
+                    let steps = vec![Step::Move([x - size / 2.0, y + size]), Step::Line([x + size / 2.0, y - size])];
+                    part.path(steps, Paint::line(FAINT, 1.5 * self.sizes.edge));
+                }
+            }
+            for device in 0..self.n_tracks() {
+                let y = self.top(device) + self.task / 2.0;
+                for place in [-1.0, 0.0, 1.0] {
+                    let (dot, x) = (self.sizes.edge * 2.0, middle + place * size);
+                    part.rectangle([x - dot / 2.0, y - dot / 2.0, dot, dot], dot / 2.0, Paint::filled(FAINT));
+                }
+            }
+        }
+    }
+}
+
+impl Line {
+    fn height(&self) -> f64 {
+        1.35 * self.size
+    }
+}
+
+/// The edge of a task: its colour, darker.
+pub(super) fn edge(colour: Colour, sizes: &Sizes) -> Stroke {
+    Stroke { colour: colour.mix(INK, 0.35), width: sizes.edge, dash: None }
+}
+
+/// The edge of a task that never runs.
+pub(super) fn never(sizes: &Sizes) -> Stroke {
+    Stroke { colour: FAINT, width: 1.33 * sizes.edge, dash: Some([4.0 * sizes.edge, 2.67 * sizes.edge]) }
+}
+
+/// What the numbers of the time axis are.
+pub(super) fn unit_of_time(unit: Option<&'static str>) -> &'static str {
+    unit.unwrap_or("time")
+}
+
+/// What a task is filled with: the colour of its kind, or where it has two halves both of theirs.
+pub(super) fn fill(kind: TaskKind, nth_stage: usize, n_stages: usize) -> Fill {
+    let shade = |kind| shade(kind, Ground::Light, nth_stage, n_stages);
+    halves(kind).map_or_else(|| Fill::Plain(shade(kind)), |halves| Fill::Divided(halves.map(shade)))
+}
+
+/// How wide a text on a task is, with its margins.
+pub(super) fn written(text: &str, sizes: &Sizes) -> f64 {
+    font::width(text, sizes.number, false) + sizes.margin + sizes.hair
+}
+
+/// Devices, stages and microbatches, in words.
+fn numbers(report: &Report) -> String {
+    let [devices, stages] = [report.sizes.devices, report.sizes.stages].map(Option::unwrap_or_default);
+    format!("{devices} devices, {stages} stages, {} microbatches", report.sizes.microbatches.unwrap_or_default())
+}
+
+/// What is said of a whole step, in two lines.
+fn figures(report: &Report) -> Vec<String> {
+    let show = |value: Option<f64>, form: fn(f64) -> String| value.map_or_else(|| "?".to_owned(), form);
+    let figures = &report.figures;
+    let unit = report.profile.as_ref().map_or_else(String::new, |own| format!(" {}", own.time_unit));
+    let first = format!(
+        "{} · makespan {}{unit} · mean bubble {} (busiest device {}, by longest stage {})",
+        numbers(report),
+        show(figures.makespan, number),
+        show(figures.bubble_mean, percent),
+        show(figures.bubble_makespan, percent),
+        show(figures.bubble_longest_stage, percent),
+    );
+    let second = format!(
+        "lower bound {}{} · peak {} units",
+        show(figures.lower_bound, number),
+        figures.form_of_bound(),
+        show(figures.peak_activation, number),
+    );
+    vec![first, second]
+}

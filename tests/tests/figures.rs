@@ -1,0 +1,205 @@
+//! Figures: nothing stands outside or is too small to be read, sizes are those that were asked for, and what is asked
+//! for is there; in every form.
+
+use pipe_compiler::Compilation;
+use pipe_plot::figure::scene::{Anchor, Fill, Item, Scene, Shape, Step, Text};
+use pipe_plot::figure::{Crop, Layer, Look, Medium, SMALLEST, Title, draw, font};
+use pipe_plot::{pdf, svg};
+use pipe_syntax::stdlib;
+use pipe_tests::cases::{report, standard};
+
+/// Where a text begins and ends, and how high it reaches.
+fn extent(text: &Text) -> [f64; 4] {
+    let width = font::width(&text.words, text.size, text.bold);
+    let left = match text.anchor {
+        Anchor::Start => text.at[0],
+        Anchor::Middle => text.at[0] - width / 2.0,
+        Anchor::End => text.at[0] - width,
+    };
+    [left, text.at[1] - font::CAPITALS * text.size, left + width, text.at[1]]
+}
+
+/// The corners of a shape.
+fn corners(shape: &Shape) -> Vec<[f64; 2]> {
+    match shape {
+        Shape::Rectangle([x, y, width, height], _) => vec![[*x, *y], [x + width, y + height]],
+        Shape::Path(steps) => steps
+            .iter()
+            .flat_map(|step| match *step {
+                Step::Move(place) | Step::Line(place) => vec![place],
+                Step::Curve(places) => places.to_vec(),
+                Step::Close => Vec::new(),
+            })
+            .collect(),
+    }
+}
+
+fn items(scene: &Scene) -> impl Iterator<Item = &Item> {
+    scene.parts.iter().flat_map(|part| &part.items)
+}
+
+fn texts(scene: &Scene) -> impl Iterator<Item = &Text> {
+    items(scene).filter_map(|item| match item {
+        Item::Text(text) => Some(text),
+        Item::Shape(..) => None,
+    })
+}
+
+/// Rectangles in the colours of tasks.
+fn n_boxes(scene: &Scene) -> usize {
+    let is_task = |item: &&Item| match item {
+        Item::Shape(Shape::Rectangle(..), paint) => matches!(paint.fill, Some(Fill::Plain(_) | Fill::Divided(_))),
+        _ => false,
+    };
+    items(scene).filter(is_task).count()
+}
+
+/// What is wrong with a figure.
+fn wrong(scene: &Scene, look: &Look) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let is_inside = |[x, y]: [f64; 2]| x >= -0.01 && y >= -0.01 && x <= scene.width + 0.01 && y <= scene.height + 0.01;
+    for item in items(scene) {
+        match item {
+            Item::Shape(shape, _) if !corners(shape).into_iter().all(is_inside) => {
+                wrong.push(format!("outside of {} by {}: {shape:?}", scene.width, scene.height));
+            }
+            Item::Text(text) => {
+                let [left, top, right, bottom] = extent(text);
+                if !is_inside([left, top]) || !is_inside([right, bottom]) {
+                    wrong.push(format!("outside of {} by {}: {text:?}", scene.width, scene.height));
+                }
+                if look.medium == Medium::Paper && text.size < SMALLEST {
+                    wrong.push(format!("too small: {text:?}"));
+                }
+            }
+            Item::Shape(..) => {}
+        }
+    }
+    let extents: Vec<[f64; 4]> = texts(scene).map(extent).collect();
+    for (place, one) in extents.iter().enumerate() {
+        let meets =
+            |other: &&[f64; 4]| one[0] < other[2] && other[0] < one[2] && one[1] < other[3] && other[1] < one[3];
+        if let Some(other) = extents[..place].iter().find(meets) {
+            wrong.push(format!("texts overlap: {one:?} and {other:?}"));
+        }
+    }
+    wrong
+}
+
+/// What is wrong in some look of a target.
+fn wrong_in(name: &str, compilation: &Compilation, look: &Look) -> Vec<String> {
+    match draw(&[compilation], look) {
+        Ok(scene) => {
+            let mut found = wrong(&scene, look);
+            if look.width.is_some_and(|width| (width - scene.width).abs() > 0.01) {
+                found.push(format!("{} wide", scene.width));
+            }
+            if look.height.is_some_and(|height| (height - scene.height).abs() > 0.01) {
+                found.push(format!("{} high", scene.height));
+            }
+            found.iter().map(|found| format!("{name} {look:?}: {found}")).collect()
+        }
+        Err(why) => vec![format!("{name} {look:?}: {why}")],
+    }
+}
+
+#[test]
+fn nothing_is_outside_or_on_top_of_something_else_in_any_look() {
+    let paper = Look::of(Medium::Paper);
+    let screen = Look::of(Medium::Screen);
+    let looks = [
+        screen.clone(),
+        paper.clone(),
+        Look { width: Some(504.0), height: Some(150.0), title: Title::None, ..paper.clone() },
+        Look { crop: Some(Crop::Fitting), title: Title::Words("One, two – three".to_owned()), ..paper.clone() },
+        Look { layers: Layer::ALL.to_vec(), ..screen },
+        Look { layers: Layer::ALL.to_vec(), width: Some(300.0), crop: Some(Crop::Fitting), ..paper },
+    ];
+    let mut failures = Vec::new();
+    for (name, _) in stdlib::SCHEDULES {
+        let compilation = standard(name, [4, 12], "F=2,B=3,W=1,comm=0.5");
+        for look in &looks {
+            failures.extend(wrong_in(name, &compilation, look));
+        }
+    }
+    report(&failures);
+}
+
+#[test]
+fn every_task_has_a_box_and_a_crop_leaves_some_out() {
+    let compilation = standard("1f1b", [4, 32], "F=1,B=2,W=1");
+    let n_tasks = 4 * 32 * 2;
+    // Two kinds have a box each in the legend.
+    let count = |look: &Look| n_boxes(&draw(&[&compilation], look).expect("a figure")) - 2;
+    assert_eq!(count(&Look::of(Medium::Paper)), n_tasks);
+    assert_eq!(count(&Look::of(Medium::Screen)), n_tasks);
+    let cropped = Look { crop: Some(Crop::Fitting), ..Look::of(Medium::Paper) };
+    let shown = count(&cropped);
+    assert!(shown * 2 < n_tasks && shown > 30, "{shown}");
+    // The first and the last microbatch are among them, with numbers that can be read.
+    let scene = draw(&[&compilation], &cropped).expect("a figure");
+    let numbers: Vec<&str> = texts(&scene).map(|text| &*text.words).collect();
+    assert!(numbers.iter().any(|words| words.ends_with('0')) && numbers.iter().any(|words| words.ends_with("31")));
+    let pieces = Look { crop: Some(Crop::Pieces(vec![(0.0, Some(8.0)), (20.0, Some(24.0))])), ..cropped };
+    assert!(count(&pieces) < shown);
+}
+
+#[test]
+fn layers_show_what_the_picture_has() {
+    let compilation = standard("zb_h1", [4, 8], "F=1,B=1,W=1,comm=0.5");
+    let count = |layers: Vec<Layer>| {
+        let scene = draw(&[&compilation], &Look { layers, ..Look::of(Medium::Paper) }).expect("a figure");
+        (items(&scene).count(), scene.height)
+    };
+    let (plain, height) = count(Vec::new());
+    let picture = pipe_plot::Picture::new(&compilation).expect("a picture");
+    // Each has an entry of the legend, which is a sign and words.
+    assert_eq!(count(vec![Layer::CriticalPath]).0, plain + picture.critical_path.len() + 2);
+    assert_eq!(count(vec![Layer::Transfers]).0, plain + picture.transfers.len() + 2);
+    let (with_memory, higher) = count(vec![Layer::Memory]);
+    // Peaks have a heading.
+    assert_eq!(with_memory, plain + 4 + 4 + 1 + 2);
+    assert!(higher > height);
+    assert_eq!(count(vec![Layer::Copies, Layer::Collectives]), (plain, height));
+}
+
+#[test]
+fn several_targets_share_an_axis_and_no_id() {
+    let both = ["1f1b", "zb_h1"].map(|name| standard(name, [4, 8], "F=1,B=1,W=1"));
+    let scene = draw(&both.iter().collect::<Vec<_>>(), &Look::of(Medium::Paper)).expect("a figure");
+    assert!(wrong(&scene, &Look::of(Medium::Paper)).is_empty());
+    let text = svg::write(&scene);
+    let ids: Vec<&str> = text.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    let distinct: std::collections::BTreeSet<_> = ids.iter().collect();
+    assert!(distinct.len() == ids.len() && ids.len() >= 4, "{ids:?}");
+    assert_eq!(text.matches("role=\"img\"").count(), 2);
+    assert!(text.contains("width=\"240pt\""), "{}", &text[..200]);
+}
+
+#[test]
+fn a_pdf_has_the_size_of_its_figure_and_its_fonts() {
+    let compilation = standard("v_half", [4, 8], "F=1,B=1,W=1");
+    let look = Look { width: Some(240.0), ..Look::of(Medium::Paper) };
+    let scene = draw(&[&compilation], &look).expect("a figure");
+    let file = pdf::write(&scene);
+    let text = String::from_utf8_lossy(&file);
+    assert!(text.starts_with("%PDF-1.7") && text.trim_end().ends_with("%%EOF"));
+    assert!(text.contains("/MediaBox [0 0 240 "), "{text}");
+    for part in ["/BaseFont /Arimo\n", "/BaseFont /Arimo-Bold", "/FontFile2", "/WinAnsiEncoding", "Timeline of v_half"]
+    {
+        assert!(text.contains(part), "{part}");
+    }
+}
+
+#[test]
+fn what_cannot_be_drawn_is_said() {
+    let compilation = standard("1f1b", [16, 32], "F=1,B=1,W=1");
+    let fails = |look: Look| draw(&[&compilation], &look).expect_err("it cannot be drawn");
+    let paper = Look::of(Medium::Paper);
+    assert!(fails(Look { width: Some(40.0), ..paper.clone() }).contains("too small"));
+    assert!(fails(Look { height: Some(30.0), ..paper.clone() }).contains("16 devices do not fit into 30"));
+    let crop =
+        |pieces: &[(f64, Option<f64>)]| fails(Look { crop: Some(Crop::Pieces(pieces.to_vec())), ..paper.clone() });
+    assert!(crop(&[(0.0, Some(9.0)), (8.0, None)]).contains("overlap"));
+    assert!(crop(&[(9_999.0, None)]).contains("no time is left"));
+}
