@@ -101,9 +101,30 @@ test("standard sources and examples have a colour for every comment, keyword and
 
 test("the manifest names files that exist", () => {
   const manifest = JSON.parse(fs.readFileSync(path.join(here, "package.json"), "utf8"));
-  const { languages, grammars } = manifest.contributes;
-  for (const file of [manifest.main, languages[0].configuration, grammars[0].path]) {
+  const { languages, grammars, snippets, commands, menus } = manifest.contributes;
+  const icons = [languages[0].icon, ...commands.map(({ icon }) => icon)].flatMap((icon) => Object.values(icon ?? {}));
+  const files = [manifest.main, manifest.icon, languages[0].configuration, grammars[0].path, snippets[0].path, ...icons];
+  for (const file of [...files, ...manifest.files]) {
     assert.ok(fs.existsSync(path.join(here, file)), file);
   }
+  for (const file of files) {
+    const folder = path.normalize(file).split(path.sep)[0];
+    assert.ok(manifest.files.includes(folder), `${file} is not in the package`);
+  }
   JSON.parse(fs.readFileSync(path.join(here, languages[0].configuration), "utf8"));
+  const known = commands.map(({ command }) => command);
+  for (const { command } of Object.values(menus).flat()) {
+    assert.ok(known.includes(command), `${command} is no command`);
+  }
+});
+
+test("snippets are in the style, and have a place for the cursor at their end", () => {
+  const snippets = JSON.parse(fs.readFileSync(path.join(here, "snippets", "pipe.json"), "utf8"));
+  const prefixes = Object.values(snippets).flatMap(({ prefix }) => prefix);
+  assert.strictEqual(new Set(prefixes).size, prefixes.length, `${prefixes}`);
+  for (const [name, { body, description }] of Object.entries(snippets)) {
+    assert.ok(description.length > 0 && body.at(-1) === "$0", name);
+    const holes = [...body.join("\n").matchAll(/\$\{(\d+):[^}]+\}/g)].map(([, number]) => Number(number));
+    assert.deepStrictEqual(holes, holes.map((_, index) => index + 1), name);
+  }
 });
