@@ -1,12 +1,13 @@
 //! Figures: nothing stands outside or is too small to be read, sizes are those that were asked for, and what is asked
 //! for is there; in every form.
 
-use pipe_compiler::Compilation;
+use pipe_compiler::{Compilation, Request};
 use pipe_plot::figure::scene::{Anchor, Fill, Item, Scene, Shape, Step, Text};
 use pipe_plot::figure::{Crop, Layer, Look, Medium, SMALLEST, Title, draw, font};
 use pipe_plot::{pdf, svg};
+use pipe_schedule::timing::costs::StageCosts;
 use pipe_syntax::stdlib;
-use pipe_tests::cases::{report, standard};
+use pipe_tests::cases::{compile_text, read, report, root, standard};
 
 /// Where a text begins and ends, and how high it reaches.
 fn extent(text: &Text) -> [f64; 4] {
@@ -121,6 +122,14 @@ fn nothing_is_outside_or_on_top_of_something_else_in_any_look() {
         for look in &looks {
             failures.extend(wrong_in(name, &compilation, look));
         }
+    }
+    // Peaks in bytes, and copies.
+    let folder = root().join("examples");
+    let text = read(&folder.join("offload.pipe"));
+    let costs = Some(StageCosts::parse("F=1,B=1,W=1,copy=1").expect("costs"));
+    let (compilation, _) = compile_text("offload.pipe", &text, &folder, &Request { costs, ..Request::default() });
+    for look in &looks {
+        failures.extend(wrong_in("offload", &compilation, look));
     }
     report(&failures);
 }

@@ -1,9 +1,9 @@
 //! Figures as PDF, one page as large as the figure, with its font in it (PDF 1.7, ISO 32000-1).
 
+use crate::figure::HATCH;
 use crate::figure::font::{self, advance};
 use crate::figure::scene::{Anchor, Fill, Item, Length, Paint, Scene, Shape, Step, Stroke, Text};
 use crate::palette::Colour;
-use crate::svg::HATCH;
 use miniz_oxide::deflate::compress_to_vec_zlib;
 use pdf_writer::types::{ColorSpaceOperand, FontFlags, PaintType, TilingType};
 use pdf_writer::{Content, Filter, Finish, Name, Pdf, Rect, Ref, Str, TextStr};

@@ -8,7 +8,7 @@ macro_rules! put {
 }
 
 use crate::figure::scene::{Anchor, Fill, Item, Length, Paint, Part, Scene, Shape, Step, Text};
-use crate::figure::{self, Look, Medium};
+use crate::figure::{self, HATCH, Look, Medium};
 use crate::palette::Colour;
 use pipe_compiler::Compilation;
 use std::collections::BTreeSet;
@@ -16,8 +16,6 @@ use std::fmt::Write;
 
 /// What is behind a figure on a screen.
 const GROUND: Colour = Colour::new(0xfd_fd_fc);
-/// The lines of idle time, and what is behind them.
-pub(crate) const HATCH: [Colour; 2] = [Colour::new(0xd5_da_e0), Colour::new(0xf3_f4_f6)];
 
 /// Draws the timeline of a target for a screen, also of one that breaks a limit, and how far one comes that is stuck.
 ///

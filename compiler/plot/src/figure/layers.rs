@@ -89,10 +89,10 @@ pub(super) fn entries(target: &Shown<'_>, look: &Look, sizes: &Sizes) -> Vec<Ent
     let boxes = |paint| Sign::Boxes(vec![paint]);
     let each = shown(target, look).into_iter().flat_map(|layer| match layer {
         Layer::Memory => vec![entry(boxes(curve(sizes)), "memory")],
-        Layer::Transfers => vec![entry(Sign::Line(transfer(Class::ALL[0], sizes), false), "transfer")],
+        Layer::Transfers => vec![entry(Sign::Line(transfer(Class::Activation, sizes), false), "transfer")],
         Layer::Copies => vec![
-            entry(boxes(copy(Direction::ALL[0], sizes)), "copy from the host"),
-            entry(boxes(copy(Direction::ALL[1], sizes)), "copy to the host"),
+            entry(boxes(copy(Direction::HostToDevice, sizes)), "copy from the host"),
+            entry(boxes(copy(Direction::DeviceToHost, sizes)), "copy to the host"),
         ],
         Layer::Collectives => vec![entry(boxes(Paint::filled(INK)), "collective")],
         Layer::CriticalPath => vec![entry(boxes(critical(sizes)), "critical path")],
@@ -107,15 +107,16 @@ fn curve(sizes: &Sizes) -> Paint {
 /// Activations are whole lines, and what comes back is dashed.
 fn transfer(class: Class, sizes: &Sizes) -> Paint {
     let line = Paint::line(FAINT, sizes.edge);
-    if class == Class::ALL[0] { line } else { line.dashed([3.0 * sizes.edge, 2.0 * sizes.edge]) }
+    if class == Class::Activation { line } else { line.dashed([3.0 * sizes.edge, 2.0 * sizes.edge]) }
 }
 
 /// To the host hollow, as it leaves.
 fn copy(direction: Direction, sizes: &Sizes) -> Paint {
-    if direction == Direction::ALL[0] {
-        return Paint::filled(MIDDLE);
+    let edge = Stroke { colour: FAINT, width: sizes.edge, dash: None };
+    match direction {
+        Direction::HostToDevice => Paint::filled(MIDDLE),
+        Direction::DeviceToHost => Paint { stroke: Some(edge), ..Paint::filled(PAPER) },
     }
-    Paint { stroke: Some(Stroke { colour: FAINT, width: sizes.edge, dash: None }), ..Paint::filled(PAPER) }
 }
 
 fn critical(sizes: &Sizes) -> Paint {
@@ -193,7 +194,7 @@ fn transfers(sheet: &Sheet<'_>, part: &mut Part, picture: &Picture) {
 fn copies(sheet: &Sheet<'_>, part: &mut Part, picture: &Picture, offset: f64) {
     let (bar, hair) = (sheet.sizes.bar, sheet.sizes.hair);
     for one in &picture.copies {
-        let nth = if one.direction == Direction::ALL[0] { 0.0 } else { 1.0 };
+        let nth = if one.direction == Direction::HostToDevice { 0.0 } else { 1.0 };
         let y = sheet.top(one.device as usize) + offset + nth * (bar + hair);
         for [start, end] in sheet.axis.parts(time(picture, one.start), time(picture, one.end)) {
             part.rectangle([start, y, (end - start).max(hair), bar], 0.0, copy(one.direction, &sheet.sizes));

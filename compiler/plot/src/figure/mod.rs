@@ -46,6 +46,8 @@ const GRID: Colour = Colour::new(0xcb_d2_d9);
 const WRONG: Colour = Colour::new(0xc4_16_2a);
 const WRONG_INK: Colour = Colour::new(0xa5_0e_20);
 const PAPER: Colour = Colour::new(0xff_ff_ff);
+/// The lines of idle time, and what is behind them.
+pub(crate) const HATCH: [Colour; 2] = [Colour::new(0xd5_da_e0), Colour::new(0xf3_f4_f6)];
 
 /// How a figure is drawn.
 #[derive(Clone, PartialEq, Debug)]
@@ -128,7 +130,10 @@ fn axis(shown: &[Shown<'_>], (look, sizes): (&Look, &Sizes), [left, right]: [f64
     let room = width.map(|width| width - left - right);
     if let Some(room) = room.filter(|room| *room < 4.0 * left.max(sizes.tick)) {
         let (width, least) = (room + left + right, 4.0 * left.max(sizes.tick) + left + right);
-        return Err(format!("a figure {width:.0} wide is too small: its tracks and their names take {least:.0}"));
+        let unit = sizes.unit.word();
+        return Err(format!(
+            "a figure {width:.0}{unit} wide is too small: its tracks and their names take {least:.0}{unit}"
+        ));
     }
     let most = room.unwrap_or(WIDEST);
     let times = match &look.crop {
@@ -214,9 +219,15 @@ impl<'a> Shown<'a> {
 
     /// What stands to the right of them.
     fn right(&self, sizes: &Sizes, look: &Look) -> f64 {
-        let shows_peaks = look.medium == Medium::Screen || look.layers.contains(&Layer::Memory);
-        let heading = self.picture.as_ref().map_or(sheet::UNITS, layers::heading);
-        if shows_peaks { font::width(heading, sizes.small, false) * sizes.slack + 2.0 * sizes.small } else { 0.0 }
+        let shows_memory = look.layers.contains(&Layer::Memory);
+        if !shows_memory && look.medium == Medium::Paper {
+            return 0.0;
+        }
+        let picture = self.picture.as_ref().filter(|_| shows_memory);
+        let heading = picture.map_or(sheet::UNITS, layers::heading);
+        let peaks = picture.into_iter().flat_map(|own| (0..self.tracks.len()).filter_map(|d| layers::peak(own, d)));
+        let width = |words: &str| font::width(words, sizes.small, false) * sizes.slack;
+        peaks.map(|peak| width(&peak)).fold(width(heading), f64::max) + 2.0 * sizes.small
     }
 }
 

@@ -125,6 +125,16 @@ pub enum Anchor {
     End,
 }
 
+impl Length {
+    /// What stands behind a length.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Pixel => "px",
+            Self::Point => "pt",
+        }
+    }
+}
+
 impl Paint {
     /// Filled, without an edge.
     pub(super) fn filled(colour: Colour) -> Self {

@@ -81,7 +81,8 @@ impl<'a> Sheet<'a> {
         if self.task + spare < least {
             let (height, n_tracks) = (self.height() + spare * self.n_tracks() as f64, self.n_tracks());
             let needed = self.height() + (least - self.task) * n_tracks as f64;
-            return Err(format!("{n_tracks} devices do not fit into {height:.0}: they take {needed:.0}"));
+            let unit = self.sizes.unit.word();
+            return Err(format!("{n_tracks} devices do not fit into {height:.0}{unit}: they take {needed:.0}{unit}"));
         }
         self.task += spare;
         self.pitch += spare;

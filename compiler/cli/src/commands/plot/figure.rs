@@ -37,17 +37,24 @@ pub(super) struct FigureArguments {
 /// What a figure is for.
 #[derive(ValueEnum, Clone, Copy, Debug)]
 enum Purpose {
+    /// A page, a README, slides: in pixels, with the figures of the schedule
     Screen,
+    /// A column of a paper: in points
     Paper,
 }
 
 /// What a figure shows besides tasks.
 #[derive(ValueEnum, Clone, Copy, Debug)]
 enum Shown {
+    /// Memory over time below each device, and its peak
     Memory,
+    /// Lines from the task that sends to where it has arrived
     Transfers,
+    /// Bars below each device: copies between it and its host
     Copies,
+    /// Bars below each device: what it does together with others
     Collectives,
+    /// Outlines of the tasks that make the step as long as it is
     CriticalPath,
 }
 
