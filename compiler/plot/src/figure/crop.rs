@@ -2,7 +2,7 @@
 
 use crate::tracks::Track;
 
-/// The shortest tasks for which each piece has room, beyond the warm-up and the cool-down.
+/// The longest tasks for which each piece has room, beyond the warm-up and the cool-down.
 const LEAST: f64 = 2.0;
 
 /// What is shown of a timeline.
@@ -50,10 +50,12 @@ fn fitting(timelines: &[&[Track]], end: f64, room: f64) -> Vec<[f64; 2]> {
     // Until every device works, and since one of them does not any more; at least as long, as weights may fill it.
     let warm_up = tracks().filter_map(first).fold(0.0, f64::max);
     let cool_down = (end - tracks().filter_map(last).fold(end, f64::min)).max(warm_up);
-    let slot = tracks().flat_map(|track| &track.marks).map(|mark| super::units(mark.end - mark.start));
-    let slot = slot.filter(|slot| *slot > 0.0).fold(end, f64::min);
+    let times = || tracks().flat_map(|track| &track.marks).map(|mark| super::units(mark.end - mark.start));
+    let slot = times().filter(|time| *time > 0.0).fold(end, f64::min);
+    let longest = times().fold(slot, f64::max);
     // Some of the steady state belongs to all three.
-    let steady = ((room - warm_up - cool_down) / 3.0 / slot).floor().max(LEAST) * slot;
+    let steady = ((room - warm_up - cool_down) / 3.0).max(LEAST * longest);
+    let steady = (steady / slot).floor() * slot;
     let round = |time: f64| (time / slot).round() * slot;
     let middle = round((warm_up + end - cool_down) / 2.0 - steady / 2.0);
     let pieces = [[0.0, round(warm_up + steady)], [middle, middle + steady], [end - round(cool_down + steady), end]];

@@ -204,10 +204,15 @@ impl<'a> Sheet<'a> {
         let y = bottom + 0.5 * sizes.small + sizes.small;
         let mut free = f64::NEG_INFINITY;
         for piece in axis.pieces() {
-            // The first multiples in a piece, up to the last.
-            let mut multiple = (piece.from / step - 1e-6).ceil().max(0.0) + 0.0;
-            while multiple * step <= piece.to.min(last) * 1.000_001 {
-                let (time, x) = (multiple * step, axis.x(multiple * step));
+            let first = (piece.from / step - 1e-6).ceil().max(0.0) + 0.0;
+            let multiples = (0..).map(|nth| (first + f64::from(nth)) * step);
+            let mut moments: Vec<f64> = multiples.take_while(|time| *time <= piece.to.min(last) * 1.000_001).collect();
+            // Each piece has one.
+            if moments.is_empty() {
+                moments.push(piece.from);
+            }
+            for time in moments {
+                let x = axis.x(time);
                 part.line([x, top], [x, bottom + 0.4 * sizes.small], Paint::line(GRID, sizes.edge * 1.33));
                 let words = number(time);
                 let half = font::width(&words, sizes.small, false) / 2.0;
@@ -217,7 +222,6 @@ impl<'a> Sheet<'a> {
                     self.small(part, [middle, y], Anchor::Middle, &words);
                     free = middle + half + sizes.small / 2.0;
                 }
-                multiple += 1.0;
             }
         }
         let x = axis.pieces()[0].x - 0.75 * sizes.device;
