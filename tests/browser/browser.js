@@ -49,7 +49,7 @@ export function plot(name, ...target) {
 }
 
 /// Opens a page. `complaints` collects errors, and requests for anything that `allowed` does not start with.
-export async function visit(url, { allowed = url, ...options } = {}) {
+export async function visit(url, { allowed = url.split("#")[0], ...options } = {}) {
   const page = await browser.newPage({ viewport: { width: 1300, height: 900 }, ...options });
   page.complaints = [];
   page.on("console", (message) => message.type() === "error" && page.complaints.push(message.text()));

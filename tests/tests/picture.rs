@@ -5,9 +5,10 @@ use pipe_compiler::elaborate::Request as Choice;
 use pipe_compiler::report::Report;
 use pipe_compiler::{Compilation, Request};
 use pipe_ir::instruction::{Class, Instruction};
+use pipe_ir::task::TaskKind;
 use pipe_plot::stop::Misfit;
 use pipe_plot::tracks::Occupancy;
-use pipe_plot::{Cause, Collective, DrawnTask, Moments, Picture, Reason};
+use pipe_plot::{Cause, Collective, DrawnTask, Gap, Moments, Picture, Reason};
 use pipe_schedule::memory_limit::MemoryLimit;
 use pipe_schedule::timing::costs::StageCosts;
 use pipe_schedule::timing::timeline::{Together, simulate_with};
@@ -48,10 +49,33 @@ fn wrong(name: &str, compilation: &Compilation) -> Vec<String> {
         let reported = picture.report.as_ref().expect("a report").per_device[index].busy.expect("timed");
         demand(near(device.busy as f64 / unit, reported), &|| format!("d{index}: busy {reported}"));
     }
+    gaps(&picture, &mut demand);
     waits(&picture, &mut demand);
     beside(&picture, &mut demand);
     memory(&picture, &mut demand);
     wrong
+}
+
+/// Gaps fill the time of a device that its tasks leave, and come to its sums.
+fn gaps(picture: &Picture, demand: &mut dyn FnMut(bool, &dyn Fn() -> String)) {
+    for (index, device) in (0..).zip(&picture.devices) {
+        let gaps: Vec<&Gap> = picture.gaps.iter().filter(|gap| gap.device == index).collect();
+        let tasks = &picture.tasks[device.tasks[0] as usize..][..device.tasks[1] as usize];
+        let stretches =
+            gaps.iter().map(|gap| (gap.start, gap.end)).chain(tasks.iter().map(|task| (task.start, task.end)));
+        let mut stretches: Vec<(u64, u64)> = stretches.collect();
+        stretches.sort_unstable();
+        // Two tasks that share the device are one stretch.
+        stretches.dedup();
+        let ends = [0].into_iter().chain(stretches.iter().map(|(_, end)| *end));
+        let holes = ends.zip(stretches.iter().map(|(start, _)| *start).chain([picture.makespan]));
+        demand(holes.clone().all(|(end, start)| end == start), &|| format!("d{index}: {stretches:?}"));
+        for idle in &device.idle {
+            let of_cause = gaps.iter().filter(|gap| (gap.cause, gap.other) == (idle.cause, idle.device));
+            let time: u64 = of_cause.map(|gap| gap.end - gap.start).sum();
+            demand(time == idle.time, &|| format!("d{index}: {idle:?} is {time} in gaps"));
+        }
+    }
 }
 
 /// Every task starts when what it waited for ended, or arrived.
@@ -376,6 +400,45 @@ fn of_a_plan_and_a_run_every_idle_moment_has_a_cause_and_every_late_start_is_tol
     }
     report(&failures);
     assert!(late_ticks > 0, "nothing was late");
+}
+
+#[test]
+fn every_task_says_which_statement_it_comes_from() {
+    let mut failures = Vec::new();
+    for (name, text) in stdlib::SCHEDULES {
+        let settings = [("devices", 4), ("microbatches", 8)].map(|(name, size)| (name.to_owned(), size));
+        let choice = Choice { settings: settings.to_vec(), ..Choice::default() };
+        let request = Request { choice, ..Request::default() };
+        let (compilation, sources) = compile_text(name, text, &root(), &request);
+        let picture = Picture::with_sources(&compilation, &sources).expect("a picture");
+        assert_eq!((picture.sources[0].name.as_str(), picture.sources[0].text.as_deref()), (*name, Some(*text)));
+        let lines: Vec<&str> = text.lines().collect();
+        for task in &picture.tasks {
+            let statement = task.statement.map(|statement| picture.statements[statement as usize]);
+            let Some(statement) = statement else {
+                failures.push(format!("{name}: {task:?} has none"));
+                continue;
+            };
+            let line = lines[statement.start.line as usize - 1];
+            let written: String = line.chars().skip(statement.start.column as usize - 1).collect();
+            // What is computed again comes from the backward that needs it.
+            if task.kind != TaskKind::Recompute && !written.starts_with(&format!("{}[", task.kind.letters())) {
+                failures.push(format!("{name}: {task:?} comes from `{written}`"));
+            }
+        }
+    }
+    report(&failures);
+    let folder = root().join("tests/ui/deadlock");
+    let (stuck, sources) = compile_text("ring.pipe", &read(&folder.join("ring.pipe")), &folder, &Request::default());
+    let picture = Picture::with_sources(&stuck, &sources).expect("a picture");
+    let line =
+        |task: u32| picture.tasks[task as usize].statement.map(|one| picture.statements[one as usize].start.line);
+    for wait in picture.stop.iter().flat_map(|stop| stop.cycles.iter().flatten()) {
+        assert_eq!((line(wait.task), line(wait.needs)), (Some(wait.line), Some(wait.needs_line)), "{wait:?}");
+    }
+    // Without its sources, a picture is as it was.
+    let json = serde_json::to_value(Picture::new(&stuck).expect("a picture")).expect("plain data");
+    assert!(json.get("statements").is_none() && json["tasks"].get("statement").is_none());
 }
 
 #[test]

@@ -1,27 +1,25 @@
 //! Where the time of a device goes that it spends in no task: the parts add up to makespan - busy, to the tick.
 
 use super::waits::Waits;
-use super::{Cause, Reason};
+use super::{Cause, Gap, Idle, Reason, TickScale};
 use pipe_compiler::analyze::Analysis;
 use pipe_ir::ids::DeviceId;
 use pipe_schedule::units::Ticks;
 use std::collections::BTreeMap;
 
-/// Why, and for which device.
-type Key = (Cause, Option<u32>);
-
-/// The causes of a device, each with its sum.
+/// The idle time of a device, cut where its cause changes.
 ///
 /// Before a task, a device waits while another one computes what the task reads, then while that is
 /// on its way, then for the rest: another device that the task occupies, weights, or copies. What
 /// was measured may be late even then.
-pub(super) fn causes(analysis: &Analysis, device: DeviceId, waits: &Waits) -> BTreeMap<Key, Ticks> {
+pub(super) fn gaps(analysis: &Analysis, device: DeviceId, waits: &Waits, scale: &TickScale) -> Vec<Gap> {
     let timeline = &analysis.timeline;
     let (starts, ends) = (&timeline.starts[device.index()], &timeline.ends[device.index()]);
-    let mut causes: BTreeMap<Key, Ticks> = BTreeMap::new();
+    let mut gaps: Vec<Gap> = Vec::new();
     let mut add = |cause: Cause, other: Option<DeviceId>, from: Ticks, to: Ticks| {
         if to > from {
-            *causes.entry((cause, other.map(|other| other.0))).or_default() += to - from;
+            let (start, end) = (scale.ticks(from), scale.ticks(to));
+            gaps.push(Gap { device: device.0, cause, other: other.map(|other| other.0), start, end });
         }
     };
     let mut free: Option<Ticks> = None;
@@ -53,5 +51,14 @@ pub(super) fn causes(analysis: &Analysis, device: DeviceId, waits: &Waits) -> BT
     let last = timeline.ends.iter().filter_map(|ends| ends.last().copied()).max().unwrap_or_default();
     add(Cause::CoolDown, None, free.unwrap_or_default(), last);
     add(Cause::Closing, None, last, timeline.makespan());
-    causes
+    gaps
+}
+
+/// What some of them come to, cause by cause.
+pub(super) fn sums(gaps: &[Gap]) -> Vec<Idle> {
+    let mut sums: BTreeMap<(Cause, Option<u32>), u64> = BTreeMap::new();
+    for gap in gaps {
+        *sums.entry((gap.cause, gap.other)).or_default() += gap.end - gap.start;
+    }
+    sums.into_iter().map(|((cause, device), time)| Idle { cause, device, time }).collect()
 }

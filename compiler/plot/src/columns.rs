@@ -1,6 +1,7 @@
 //! Long tables by column: `{"kind": [0, 0, ..], "start": [0, 1, ..]}`. A column that is 0 in every row is left out.
 
-use super::{Collective, Copy, DrawnTask, Transfer};
+use super::{Collective, Copy, DrawnTask, Gap, Transfer};
+use crate::statements::Statement;
 use crate::tracks::Occupancy;
 use serde::Serializer;
 use serde::ser::SerializeMap;
@@ -26,7 +27,7 @@ fn signed(number: u64) -> i64 {
 }
 
 /// `share` is 1 for the first of two tasks that share the device and 2 for the second; `after` is
-/// one more than the position of the task that was waited for.
+/// one more than the position of the task that was waited for, `statement` than that of its statement.
 pub(super) fn tasks<S: Serializer>(tasks: &[DrawnTask], serializer: S) -> Result<S::Ok, S::Error> {
     let share = |task: &DrawnTask| match task.share {
         Occupancy::Whole => 0,
@@ -34,7 +35,7 @@ pub(super) fn tasks<S: Serializer>(tasks: &[DrawnTask], serializer: S) -> Result
         Occupancy::Second => 2,
     };
     let reason = |task: &DrawnTask| task.reason as i64;
-    let columns: [Column<DrawnTask>; 11] = [
+    let columns: [Column<DrawnTask>; 12] = [
         ("kind", |task| task.kind.index() as i64),
         ("stage", |task| task.stage.into()),
         ("microbatch", |task| task.microbatch.into()),
@@ -46,8 +47,33 @@ pub(super) fn tasks<S: Serializer>(tasks: &[DrawnTask], serializer: S) -> Result
         ("reason", reason),
         ("after", |task| task.after.map_or(0, |after| i64::from(after) + 1)),
         ("late", |task| signed(task.late)),
+        ("statement", |task| task.statement.map_or(0, |statement| i64::from(statement) + 1)),
     ];
     write(tasks, &columns, serializer)
+}
+
+/// `other` is one more than the device that is waited for.
+pub(super) fn gaps<S: Serializer>(gaps: &[Gap], serializer: S) -> Result<S::Ok, S::Error> {
+    let columns: [Column<Gap>; 5] = [
+        ("device", |one| one.device.into()),
+        ("cause", |one| one.cause as i64),
+        ("other", |one| one.other.map_or(0, |other| i64::from(other) + 1)),
+        ("start", |one| signed(one.start)),
+        ("duration", |one| signed(one.end - one.start)),
+    ];
+    write(gaps, &columns, serializer)
+}
+
+/// Lines and columns are counted from 1, the end is one behind the last character.
+pub(super) fn statements<S: Serializer>(statements: &[Statement], serializer: S) -> Result<S::Ok, S::Error> {
+    let columns: [Column<Statement>; 5] = [
+        ("source", |one| one.source.into()),
+        ("line", |one| one.start.line.into()),
+        ("column", |one| one.start.column.into()),
+        ("end_line", |one| one.end.line.into()),
+        ("end_column", |one| one.end.column.into()),
+    ];
+    write(statements, &columns, serializer)
 }
 
 /// A transfer leaves when the task ends that makes it.

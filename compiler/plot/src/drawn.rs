@@ -1,8 +1,8 @@
 //! A picture of a compilation, or of other timelines of its schedule.
 
 use super::{
-    Clock, Closing, Collective, Copy, Device, DrawnTask, Idle, Moments, Picture, Reason, SCHEMA, TickScale, bubble,
-    bytes, memory, palette, stop, transfers, waits,
+    Cause, Clock, Closing, Collective, Copy, Device, DrawnTask, Gap, Moments, Picture, Reason, SCHEMA, TickScale,
+    bubble, bytes, memory, palette, stop, transfers, waits,
 };
 use crate::tracks::{Track, tracks};
 use pipe_compiler::Compilation;
@@ -84,6 +84,8 @@ impl Picture {
             end: scale.ticks(part.end),
         });
         let schedule = &analysis.schedule;
+        let gaps = |device| bubble::gaps(analysis, DeviceId::from_index(device), &waits, scale);
+        let gaps: Vec<Vec<Gap>> = (0..tracks.len()).map(gaps).collect();
         Self {
             schema: SCHEMA,
             title: report.pipeline.as_ref().unwrap_or(&schedule.name).clone(),
@@ -93,7 +95,11 @@ impl Picture {
             kinds: palette::kinds(),
             reasons: Reason::ALL.map(Reason::word),
             classes: Class::ALL.map(Class::word),
-            devices: devices(analysis, &tracks, &waits, scale),
+            causes: Cause::ALL.map(Cause::word),
+            devices: devices(analysis, &tracks, &gaps, scale),
+            gaps: gaps.concat(),
+            statements: Vec::new(),
+            sources: Vec::new(),
             transfers: transfers::all(analysis.into(), program, scale),
             copies: copies.collect(),
             collectives: collectives.collect(),
@@ -119,18 +125,12 @@ pub(super) fn microbatches(schedule: &Schedule) -> [u32; 3] {
     [schedule.n_microbatches / schedule.slices.count(), schedule.slices.count(), schedule.n_steps()]
 }
 
-fn devices(analysis: &Analysis, tracks: &[Track], waits: &waits::Waits, scale: &TickScale) -> Vec<Device> {
-    let each = tracks.iter().enumerate().map(|(index, track)| {
-        let device = DeviceId::from_index(index);
-        Device {
-            tasks: [scale.first[index], u32::try_from(track.marks.len()).unwrap_or(u32::MAX)],
-            stages: track.stages.iter().map(|stage| stage.0).collect(),
-            busy: scale.ticks(analysis.timeline.busy(device)),
-            idle: bubble::causes(analysis, device, waits)
-                .into_iter()
-                .map(|((cause, other), time)| Idle { cause, device: other, time: scale.ticks(time) })
-                .collect(),
-        }
+fn devices(analysis: &Analysis, tracks: &[Track], gaps: &[Vec<Gap>], scale: &TickScale) -> Vec<Device> {
+    let each = tracks.iter().zip(gaps).enumerate().map(|(index, (track, gaps))| Device {
+        tasks: [scale.first[index], u32::try_from(track.marks.len()).unwrap_or(u32::MAX)],
+        stages: track.stages.iter().map(|stage| stage.0).collect(),
+        busy: scale.ticks(analysis.timeline.busy(DeviceId::from_index(index))),
+        idle: bubble::sums(gaps),
     });
     each.collect()
 }
@@ -151,6 +151,7 @@ pub(super) fn tasks(slices: Slices, tracks: &[Track], waits: &waits::Waits, scal
             reason: wait.reason,
             after: wait.after.map(|slot| scale.index(slot)),
             late: scale.ticks(wait.late),
+            statement: None,
         })
     });
     each.collect()

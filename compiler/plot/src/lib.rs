@@ -16,6 +16,7 @@ mod memory;
 pub mod palette;
 pub mod pdf;
 mod scale;
+pub mod statements;
 pub mod stop;
 pub mod svg;
 pub mod tracks;
@@ -30,6 +31,7 @@ use pipe_ir::task::TaskKind;
 use pipe_schedule::timing::timeline::Together;
 use scale::TickScale;
 use serde::Serialize;
+use statements::{SourceText, Statement};
 use stop::{Misfit, Stop};
 use tracks::Occupancy;
 
@@ -55,11 +57,22 @@ pub struct Picture {
     pub reasons: [&'static str; 6],
     /// What the numbers of classes stand for.
     pub classes: [&'static str; 3],
+    /// What the numbers of causes stand for.
+    pub causes: [&'static str; 8],
     /// The devices, and what each does.
     pub devices: Vec<Device>,
+    /// Every stretch of time in which a device runs no task, cut where its cause changes: device by device, in order.
+    #[serde(serialize_with = "columns::gaps")]
+    pub gaps: Vec<Gap>,
     /// All tasks, device by device, in the order of each. One that occupies several devices stands with each of them.
     #[serde(serialize_with = "columns::tasks")]
     pub tasks: Vec<DrawnTask>,
+    /// The statements that tasks come from, in the order of the texts.
+    #[serde(serialize_with = "columns::statements", skip_serializing_if = "Vec::is_empty")]
+    pub statements: Vec<Statement>,
+    /// The texts that these statements stand in.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<SourceText>,
     /// What travels between devices for tasks.
     #[serde(serialize_with = "columns::transfers")]
     pub transfers: Vec<Transfer>,
@@ -141,6 +154,8 @@ pub struct DrawnTask {
     pub after: Option<u32>,
     /// How much later than all of that it started, where that was measured.
     pub late: u64,
+    /// The statement that it comes from, as a position in [`Picture::statements`], where these are told.
+    pub statement: Option<u32>,
 }
 
 /// Where the moments of a timeline come from.
@@ -239,26 +254,43 @@ pub struct Idle {
     pub time: u64,
 }
 
-/// Why a device runs no task.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Cause {
-    /// Its first task has not started.
-    WarmUp,
-    /// What its next task reads is being computed by another device, or that one is not free for a task of both.
-    Waiting,
-    /// What its next task reads is on its way.
-    Communication,
-    /// Weights that devices divide have not come together.
-    Weights,
-    /// Copies between it and its host have not ended.
-    Copies,
-    /// Its next task could have started, as measured.
-    Late,
-    /// Its last task has ended, and another device's has not.
-    CoolDown,
-    /// All tasks have ended: gradients are added up and weights updated.
-    Closing,
+/// A stretch of time in which a device runs no task, for one cause.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gap {
+    /// The device.
+    pub device: u32,
+    /// Why.
+    pub cause: Cause,
+    /// The device that it waits for, where it is one.
+    pub other: Option<u32>,
+    /// From then on.
+    pub start: u64,
+    /// Until then.
+    pub end: u64,
+}
+
+pipe_ir::words! {
+    /// Why a device runs no task.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum Cause {
+        /// Its first task has not started.
+        WarmUp "warm_up"
+        /// What its next task reads is being computed by another device, or that one is not free for a task of both.
+        Waiting "waiting"
+        /// What its next task reads is on its way.
+        Communication "communication"
+        /// Weights that devices divide have not come together.
+        Weights "weights"
+        /// Copies between it and its host have not ended.
+        Copies "copies"
+        /// Its next task could have started, as measured.
+        Late "late"
+        /// Its last task has ended, and another device's has not.
+        CoolDown "cool_down"
+        /// All tasks have ended: gradients are added up and weights updated.
+        Closing "closing"
+    }
 }
 
 /// Memory over time, counted in one way.

@@ -3,7 +3,7 @@
 use crate::drawn::{Basis, microbatches, tasks};
 use crate::scale::TickScale;
 use crate::tracks::stuck_tracks;
-use crate::{Clock, Device, Memory, Moments, Picture, Reason, SCHEMA, palette, transfers, waits};
+use crate::{Cause, Clock, Device, Memory, Moments, Picture, Reason, SCHEMA, palette, transfers, waits};
 use pipe_compiler::stuck::{Stuck, WaitingFor};
 use pipe_ir::instruction::Class;
 use pipe_schedule::timing::timeline::Together;
@@ -86,6 +86,10 @@ pub(super) fn picture(stuck: &Stuck) -> Picture {
         kinds: palette::kinds(),
         reasons: Reason::ALL.map(Reason::word),
         classes: Class::ALL.map(Class::word),
+        causes: Cause::ALL.map(Cause::word),
+        gaps: Vec::new(),
+        statements: Vec::new(),
+        sources: Vec::new(),
         devices: devices.collect(),
         tasks: tasks(schedule.slices, &tracks, &waits, &scale),
         transfers: transfers::all(basis, None, &scale),

@@ -131,7 +131,7 @@ fn picture(arguments: &Arguments, emit: fn(&Picture, &mut dyn Write) -> io::Resu
     let (compilation, sources) = arguments.timed.compile(Certificates::Beside)?;
     show_diagnostics(&compilation, &sources);
     // A trace is of a whole step.
-    let picture = Picture::new(&compilation)
+    let picture = Picture::with_sources(&compilation, &sources)
         .filter(|picture| picture.stop.is_none() || !matches!(arguments.emit, Emit::Perfetto));
     let Some(picture) = picture else { return Ok(Outcome::Rejected) };
     write(arguments, |out| emit(&picture, out))?;

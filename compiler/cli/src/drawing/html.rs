@@ -10,7 +10,8 @@ use std::io::{self, Write};
 pub const STYLE: &str = include_str!("page/style.css");
 
 /// What draws the picture, file by file: each uses those before it.
-pub const SCRIPTS: [&str; 12] = [
+pub const SCRIPTS: [&str; 17] = [
+    include_str!("page/statements.js"),
     include_str!("page/model.js"),
     include_str!("page/painter.js"),
     include_str!("page/overlay.js"),
@@ -21,6 +22,10 @@ pub const SCRIPTS: [&str; 12] = [
     include_str!("page/timeline.js"),
     include_str!("page/lanes.js"),
     include_str!("page/queues.js"),
+    include_str!("page/listing.js"),
+    include_str!("page/finder.js"),
+    include_str!("page/range.js"),
+    include_str!("page/link.js"),
     include_str!("page/input.js"),
     include_str!("page/panels.js"),
 ];

@@ -100,11 +100,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Ok(request) => request,
         Err(rejected) => return arguments.refuse(&rejected.0, &rejected.1),
     };
-    let compared = Comparison { arguments, root, folder, request, form };
+    let mut compared = Comparison { arguments, root, folder, request, form, sources: Sources::default() };
     let (given, sources) = compared.compile(&compared.request);
     if given.analysis.is_none() {
         return arguments.refuse(&given, &sources);
     }
+    compared.sources = sources;
     // Costs may reorder a schedule: a run knows none but those that it was given.
     let others = [target.request(), Request { costs: None, ..target.request() }];
     let others = others.iter().filter(|request| **request != compared.request);
@@ -148,6 +149,8 @@ struct Comparison<'a> {
     folder: PathBuf,
     request: Request,
     form: Option<Form>,
+    /// The texts of the target.
+    sources: Sources,
 }
 
 impl Comparison<'_> {
@@ -181,7 +184,9 @@ impl Comparison<'_> {
         report.lose(analysis, &largest(path, 5));
         report.better = self.better(analysis, &refit, parts.refitted);
         match (&arguments.output, self.form) {
-            (Some(file), Some(Form::Page)) => page(file, ordered, [&planned(analysis, &plan), &run], &report)?,
+            (Some(file), Some(Form::Page)) => {
+                page(file, ordered, ([&planned(analysis, &plan), &run], &self.sources), &report)?
+            }
             (Some(file), _) => {
                 let versions = [&planned(analysis, &plan), &planned(analysis, &refit.costs), &run];
                 write_with(file, |out| perfetto::write(versions, out))?;
@@ -256,9 +261,18 @@ enum Form {
 }
 
 /// The page of plan and run.
-fn page(path: &Path, ordered: &Compilation, [plan, run]: [&Analysis; 2], report: &DiffReport) -> Result<(), Failure> {
+fn page(
+    path: &Path,
+    ordered: &Compilation,
+    ([plan, run], sources): ([&Analysis; 2], &Sources),
+    report: &DiffReport,
+) -> Result<(), Failure> {
     let versions = [(plan, Moments::Placed), (run, Moments::Measured)];
-    let pictures = Picture::versions(ordered, &versions, "ms");
+    let mut pictures = Picture::versions(ordered, &versions, "ms");
+    // The tasks of both are the same.
+    if let Some(last) = pictures.last_mut() {
+        last.tell_sources(&run.schedule, sources);
+    }
     let names = ["plan", "run"].into_iter();
     let versions = names.zip(&pictures).map(|(name, picture)| Version { name, picture }).collect();
     let shown = html::Shown::Compared(&Compared { versions, diff: report });

@@ -13,6 +13,7 @@ use figure::Width;
 use pipe_compiler::{Certificates, Compilation};
 use pipe_plot::figure::Medium;
 use pipe_plot::{Picture, figure as figures, pdf, svg};
+use pipe_syntax::source::Sources;
 use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
@@ -82,7 +83,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     if let (true, Some(analysis)) = (arguments.golden, &compilation.analysis) {
         print(&golden::draw(analysis).map_err(Failure::Usage)?)?;
     } else if let Some(path) = &arguments.output {
-        page(path, &compilation)?;
+        page(path, &compilation, &sources)?;
         say_written(arguments, path)?;
     } else {
         print_page(&terminal::draw(&compilation, Look { width, colours: colours_out() }))?;
@@ -137,8 +138,8 @@ enum Form {
     Page,
 }
 
-fn page(path: &Path, compilation: &Compilation) -> Result<(), Failure> {
-    let picture = Picture::new(compilation);
+fn page(path: &Path, compilation: &Compilation, sources: &Sources) -> Result<(), Failure> {
+    let picture = Picture::with_sources(compilation, sources);
     let picture = picture.ok_or_else(|| Failure::Bug("a schedule with times has no picture".to_owned()))?;
     write_with(path, |out| html::write(&picture.title, &Shown::Picture(&picture), out))
 }

@@ -51,7 +51,7 @@ impl Compiled {
 
     /// Its picture as JSON, if it runs to its end.
     pub(crate) fn picture(&self) -> Option<String> {
-        let picture = Picture::new(&self.compilation)?;
+        let picture = Picture::with_sources(&self.compilation, &self.sources)?;
         Some(serde_json::to_string(&picture).expect("a picture is plain data"))
     }
 }

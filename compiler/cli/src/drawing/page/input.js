@@ -8,9 +8,21 @@ Object.assign(Timeline.prototype, {
     canvas.addEventListener("pointermove", (event) => this.move(event));
     canvas.addEventListener("pointerup", (event) => this.up(event));
     canvas.addEventListener("pointercancel", (event) => this.pointers.delete(event.pointerId));
-    canvas.addEventListener("pointerleave", () => this.hover({}));
+    canvas.addEventListener("pointerleave", () => {
+      this.pointerX = undefined;
+      this.hover({});
+    });
     canvas.addEventListener("dblclick", (event) => this.zoom(0.4, this.place(event)[0]));
     canvas.addEventListener("keydown", (event) => this.key(event));
+  },
+
+  /// Keys with letters and signs work wherever the focus is, but where one writes.
+  listenToPage() {
+    document.addEventListener("keydown", (event) => {
+      const { target, key } = event;
+      if (target === this.canvas || key.length !== 1 || key === " " || event.defaultPrevented) return;
+      if (!target.closest?.("input, select, textarea, dialog, [contenteditable]")) this.key(event);
+    });
   },
 
   place(event) {
@@ -35,12 +47,15 @@ Object.assign(Timeline.prototype, {
     this.canvas.setPointerCapture(event.pointerId);
     this.pointers.set(event.pointerId, this.place(event));
     this.dragged = 0;
+    const [x, y] = this.place(event);
+    this.rangeFrom = event.shiftKey && x >= GUTTER ? this.edge(x, y) : null;
   },
 
   move(event) {
     if (!this.model) return;
     const [x, y] = this.place(event);
     const before = this.pointers.get(event.pointerId);
+    this.pointerX = x >= GUTTER ? x : undefined;
     if (!before) {
       this.hover(this.at(x, y), x, y);
       return;
@@ -50,8 +65,12 @@ Object.assign(Timeline.prototype, {
     if (this.pointers.size > 1) return;
     this.dragged += Math.abs(x - before[0]) + Math.abs(y - before[1]);
     if (this.dragged < 4) return;
-    this.canvas.classList.add("dragging");
     this.hover({});
+    if (this.rangeFrom !== null) {
+      this.measureRange(this.rangeFrom, this.edge(x, y));
+      return;
+    }
+    this.canvas.classList.add("dragging");
     this.pan(((before[0] - x) * (this.view.to - this.view.from)) / (this.width - GUTTER));
     this.scroll(this.top + before[1] - y);
   },
@@ -74,13 +93,17 @@ Object.assign(Timeline.prototype, {
     const found = this.at(...this.place(event));
     this.canvas.focus({ preventScroll: true });
     if (found.memory !== undefined) this.showPeak(found.memory);
-    else this.select(found.task ?? -1, false);
+    else {
+      this.select(found.task ?? -1, false);
+      if (found.task !== undefined) this.panels.uncover(this.rows[found.device]);
+    }
   },
 
   hover(found, x, y) {
     const task = found.task ?? -1;
     if (task !== this.hovered) {
       this.hovered = task;
+      this.panels.listing.say();
       this.invalidate();
     }
     this.canvas.style.cursor = task >= 0 || found.memory !== undefined ? "pointer" : "";
@@ -104,27 +127,35 @@ Object.assign(Timeline.prototype, {
       Enter: () => this.selected >= 0 && this.model.afterOf(this.selected) >= 0 && this.select(this.model.afterOf(this.selected)),
       Home: () => this.select(this.model.tasksOf(this.ownDevice())[0]),
       End: () => this.select(this.model.tasksOf(this.ownDevice()).reduce((sum, part) => sum + part) - 1),
+      w: () => this.zoom(0.75, this.pointerX), s: () => this.zoom(1 / 0.75, this.pointerX),
+      a: () => this.pan(-step), d: () => this.pan(step),
+      "/": () => this.panels.finder.open(),
       "+": () => this.zoom(0.6), "=": () => this.zoom(0.6), "-": () => this.zoom(1 / 0.6), "_": () => this.zoom(1 / 0.6),
       0: () => this.fit(),
-      z: () => this.around(),
+      f: () => this.around(), z: () => this.around(),
+      r: () => this.measureRange(this.view.from, this.view.to),
+      o: () => this.panels.toggles.source.hidden || this.toggle("source"),
       n: () => this.alongPath(1), p: () => this.alongPath(-1),
       v: () => this.turn(),
       q: () => this.toggle("queues"),
       c: () => this.toggle("critical"), t: () => this.toggle("transfers"), m: () => this.toggle("memory"),
       l: () => this.showPeak(this.ownDevice()),
-      d: () => this.theme(),
+      b: () => this.theme(),
       Escape: () => this.escape(),
       "?": () => this.panels.showKeys(),
     };
-    const action = keys[event.key];
+    const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
+    const action = Object.hasOwn(keys, key) && keys[key];
     if (!action) return;
     event.preventDefault();
     action();
   },
 
   escape() {
+    const hadNone = this.selected < 0 && this.peakOf < 0 && !this.range;
     if (this.peakOf >= 0) this.showPeak(this.peakOf);
     this.select(-1);
+    if (hadNone) this.panels.finder.close();
   },
 
   ownDevice() { return this.selected >= 0 ? this.model.device[this.selected] : Math.max(0, this.peakOf); },
@@ -161,8 +192,9 @@ Object.assign(Timeline.prototype, {
   },
 
   around() {
+    const { model, range } = this;
+    if (range) this.look(range.from, range.to);
     if (this.selected < 0) return;
-    const { model } = this;
     const wide = model.end[this.selected] - model.start[this.selected];
     this.look(model.start[this.selected] - 8 * wide, model.end[this.selected] + 8 * wide);
   },

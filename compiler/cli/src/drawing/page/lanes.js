@@ -106,5 +106,6 @@ Object.assign(Timeline.prototype, {
     this.resize();
     if (this.peakOf >= 0 && reveal) this.revealRow(device);
     this.panels.sayPeak();
+    if (this.peakOf >= 0 && reveal) this.panels.uncover(this.rows[device]);
   },
 });

@@ -17,6 +17,8 @@ class Model {
     for (const task of this.critical) this.isCritical[task] = 1;
     this.memories = picture.memory.map((memory) => new MemoryModel(memory));
     this.readStop(picture.stop ?? null);
+    this.statements = new Statements(picture, column(picture.tasks, "statement", Uint32Array));
+    this.readGaps(picture.gaps);
   }
 
   /// Of a schedule that is stuck, the tasks that never run, and those of its cycles.
@@ -60,6 +62,15 @@ class Model {
       }
     });
     if (!Number.isFinite(this.shortest)) this.shortest = 1;
+  }
+
+  /// The time in which devices run no task; of device 3 those from `first[3]` to `first[4]`.
+  readGaps(gaps = { count: 0 }) {
+    const [device, start, duration] = ["device", "start", "duration"].map((name) => column(gaps, name, Float64Array));
+    const first = new Int32Array(this.nDevices + 1);
+    for (const own of device) first[own + 1] += 1;
+    for (let own = 0; own < this.nDevices; own++) first[own + 1] += first[own];
+    this.gaps = { first, start, end: duration.map((time, gap) => start[gap] + time), cause: column(gaps, "cause", Uint8Array) };
   }
 
   readTransfers(transfers) {

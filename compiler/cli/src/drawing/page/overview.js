@@ -41,6 +41,8 @@ class Overview {
     context.clearRect(0, 0, width, this.tall);
     context.imageSmoothingEnabled = this.image.height > this.tall / 3;
     context.drawImage(this.image, GUTTER, 0, width - GUTTER, this.tall);
+    const lit = timeline.tasksLit();
+    if (lit) this.marks(lit);
     const x = (moment) => GUTTER + (Math.max(0, Math.min(moment, makespan)) / makespan) * (width - GUTTER);
     const [from, to] = [x(view.from), x(view.to)];
     context.fillStyle = painter.colours.sheet;
@@ -52,6 +54,19 @@ class Overview {
     context.strokeStyle = painter.colours.focus;
     context.lineWidth = 1.5;
     context.strokeRect(from, 0.75, Math.max(3, to - from), this.tall - 1.5);
+  }
+
+  /// Where the tasks are that are lit.
+  marks(tasks) {
+    const { width, makespan, model, painter } = this.timeline;
+    const wide = width - GUTTER;
+    const isMarked = new Uint8Array(wide + 1);
+    for (const task of tasks) isMarked.fill(1, Math.floor((model.start[task] / makespan) * wide), Math.max(1, Math.ceil((model.end[task] / makespan) * wide)));
+    const context = this.canvas.getContext("2d");
+    context.fillStyle = painter.colours.sheet;
+    context.fillRect(GUTTER, 0, wide, 5);
+    context.fillStyle = painter.colours.focus;
+    for (let pixel = 0; pixel < wide; pixel++) if (isMarked[pixel]) context.fillRect(GUTTER + pixel, 0, 1, 4);
   }
 
   /// All tasks of all devices, a row of pixels for each of them and each version.

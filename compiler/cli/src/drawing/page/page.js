@@ -2,3 +2,5 @@
 
 const timeline = new Timeline(document.getElementById("timeline"));
 timeline.draw(JSON.parse(document.getElementById("picture").textContent));
+new Link(timeline).follow();
+timeline.listenToPage();

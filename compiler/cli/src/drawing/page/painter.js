@@ -63,6 +63,7 @@ class Painter {
     const visible = (rows) => rows.filter((row) => row.y + row.height > AXIS && row.y < height);
     const bands = timeline.bands.map((band) => ({ ...band, visible: visible(band.rows) }));
     const rows = bands[bands.length - 1].visible;
+    const lit = timeline.tasksLit();
     this.grid();
     context.save();
     context.beginPath();
@@ -75,6 +76,7 @@ class Painter {
       for (const row of band.visible) this.ground(row, band);
       context.globalAlpha = band.isAbove ? ABOVE : 1;
       this.tasks(band);
+      if (lit) this.lit(band, lit);
       if (timeline.show.critical) this.critical(band);
       context.globalAlpha = 1;
     }
@@ -83,6 +85,7 @@ class Painter {
     for (const row of rows) this.misfits(row, timeline.model);
     this.marks(bands);
     context.restore();
+    this.range();
     this.labels(bands);
   }
 
@@ -137,49 +140,59 @@ class Painter {
 
   /// Blocks with letters and numbers.
   fine({ row, low, high, model, isAbove }) {
-    const { context, timeline, colours } = this;
     if (model.hasLate) this.lateStarts(row, low, high, model);
+    this.readyText(row);
+    for (let task = low; task < high; task++) {
+      const isBehindGap = task > low && model.never[task] && model.never[task - 1] && model.start[task] > model.end[task - 1];
+      if (isBehindGap) this.leftOut(model, task, row.y + row.taskHeight / 2);
+      this.block(task, row, model, isAbove);
+    }
+  }
+
+  /// Letters as they are in the tasks of a row.
+  readyText(row) {
+    const { context } = this;
     context.textAlign = "center";
     context.textBaseline = "middle";
-    const fontSize = Math.min(12, Math.max(8, row.taskHeight * 0.5));
-    context.font = `500 ${fontSize}px system-ui, sans-serif`;
-    context.strokeStyle = colours.edge;
-    context.lineWidth = 0.75;
-    for (let task = low; task < high; task++) {
-      const from = this.x(model.start[task]);
-      const wide = this.x(model.end[task]) - from;
-      const [y, height] = this.share(row, task);
-      const shade = this.fills[model.kind[task]][model.nth[task]];
-      const gap = Math.min(1, wide * 0.15);
-      const isNever = model.never[task] === 1;
-      if (isNever && task > low && model.never[task - 1] && model.start[task] > model.end[task - 1]) this.leftOut(model, task, y + height / 2);
-      if (isNever) this.never(from, y, wide, height, model.inCycle[task] === 1);
-      context.fillStyle = isNever ? "#0000" : shade.halves && wide > 4 ? this.divided(shade.halves, from, y, wide, height) : shade.fill;
-      if (wide > 9) {
-        context.beginPath();
-        context.roundRect(from + gap / 2, y, wide - gap, height, Math.min(3, height / 4));
-        context.fill();
-        if (!isNever) context.stroke();
-      } else {
-        context.fillRect(from, y, wide - gap, height);
-      }
-      // One task of two neighbours: a bridge over the memory between them.
-      if (model.goesOn[task] && !isAbove) {
-        const bridge = Math.min(wide * 0.4, 14);
-        context.fillRect(from + (wide - bridge) / 2, y + height, bridge, row.height - row.taskHeight);
-      }
-      if (wide > 12 && height >= 9) {
-        const [left, right] = [Math.max(from, GUTTER), Math.min(from + wide, timeline.width)];
-        const texts = [model.kindOf(task).letters + model.number(task), model.number(task)];
-        const text = texts.find((text) => this.inkWidth(text, fontSize) + 4 <= right - left);
-        if (text) {
-          context.globalAlpha = 1;
-          context.fillStyle = isNever ? colours.faint : isAbove ? shade.inkAbove : shade.ink;
-          context.fillText(text, (left + right) / 2, y + height / 2 + 0.5);
-          if (isAbove) context.globalAlpha = ABOVE;
-        }
-      }
+    this.fontSize = Math.min(12, Math.max(8, row.taskHeight * 0.5));
+    context.font = `500 ${this.fontSize}px system-ui, sans-serif`;
+  }
+
+  /// One task.
+  block(task, row, model, isAbove) {
+    const { context, timeline, colours } = this;
+    const from = this.x(model.start[task]);
+    const wide = this.x(model.end[task]) - from;
+    const [y, height] = this.share(row, task);
+    const shade = this.fills[model.kind[task]][model.nth[task]];
+    const gap = Math.min(1, wide * 0.15);
+    const isNever = model.never[task] === 1;
+    if (isNever) this.never(from, y, wide, height, model.inCycle[task] === 1);
+    context.fillStyle = isNever ? "#0000" : shade.halves && wide > 4 ? this.divided(shade.halves, from, y, wide, height) : shade.fill;
+    if (wide > 9) {
+      context.beginPath();
+      context.roundRect(from + gap / 2, y, wide - gap, height, Math.min(3, height / 4));
+      context.fill();
+      context.strokeStyle = colours.edge;
+      context.lineWidth = 0.75;
+      if (!isNever) context.stroke();
+    } else {
+      context.fillRect(from, y, wide - gap, height);
     }
+    // One task of two neighbours: a bridge over the memory between them.
+    if (model.goesOn[task] && !isAbove) {
+      const bridge = Math.min(wide * 0.4, 14);
+      context.fillRect(from + (wide - bridge) / 2, y + height, bridge, row.height - row.taskHeight);
+    }
+    if (wide <= 12 || height < 9) return;
+    const [left, right] = [Math.max(from, GUTTER), Math.min(from + wide, timeline.width)];
+    const texts = [model.kindOf(task).letters + model.number(task), model.number(task)];
+    const text = texts.find((text) => this.inkWidth(text, this.fontSize) + 4 <= right - left);
+    if (!text) return;
+    context.globalAlpha = 1;
+    context.fillStyle = isNever ? colours.faint : isAbove ? shade.inkAbove : shade.ink;
+    context.fillText(text, (left + right) / 2, y + height / 2 + 0.5);
+    if (isAbove) context.globalAlpha = ABOVE;
   }
 
   /// Two colours, divided from the lower left to the upper right corner.

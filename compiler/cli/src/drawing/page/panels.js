@@ -24,6 +24,7 @@ class Panels {
       transfers: button("transfers", "Show transfers as arrows (t)", () => timeline.toggle("transfers"), "transfers"),
       queues: button("queues", "Show copies and what devices do together (q)", () => timeline.toggle("queues"), "queues"),
       memory: button("memory", "Show memory under the tasks (m)", () => timeline.toggle("memory"), "memory"),
+      source: button("source", "Show the source that tasks come from (o)", () => timeline.toggle("source"), "source"),
     };
     this.measure = h("select", { "aria-label": "What memory is counted in", change: () => {
       timeline.measure = this.measure.selectedIndex;
@@ -37,29 +38,33 @@ class Panels {
       button("+", "Zoom in (+)", () => timeline.zoom(0.6), "in"),
       button("fit", "Show everything (0)", () => timeline.fit(), "fit"),
       this.extent, h("span", { class: "space" }), this.versions, ...Object.values(this.toggles), this.measure,
-      button("◐", "Light or dark (d)", () => timeline.theme(), "theme"),
+      button("find", "Find tasks (/)", () => this.finder.open(), "find"),
+      button("◐", "Light or dark (b)", () => timeline.theme(), "theme"),
       button("?", "Keys (?)", () => this.showKeys(), "keys"));
     this.canvas = h("canvas", { tabindex: 0, class: "lanes", role: "application", "aria-describedby": "said" });
     const overview = h("canvas", { class: "overview", "aria-hidden": "true" });
     this.tip = h("div", { class: "tip", "aria-hidden": "true", hidden: true });
     this.stage = h("div", { class: "stage" }, overview, this.canvas, this.tip);
+    this.listing = new Listing(timeline);
+    this.finder = new Finder(timeline);
+    this.scene = h("div", { class: "scene" }, this.stage, this.listing.root);
     this.said = h("div", { id: "said", class: "hidden", "aria-live": "polite" });
     this.legend = h("div", { class: "legend" });
     this.details = h("section", { class: "details", "aria-label": "Selected" });
     this.tables = h("div", { class: "tables" });
     this.keyList = h("dl");
     this.keys = h("dialog", { class: "keys", "aria-label": "Keys" },
-      h("h2", {}, "Keys"), h("p", {}, "While the timeline has the focus:"), this.keyList,
+      h("h2", {}, "Keys"), h("p", {}, "Arrows and Enter while the timeline has the focus:"), this.keyList,
       h("form", { method: "dialog" }, h("button", {}, "Close")));
     timeline.root.append(
-      h("header", {}, h("div", {}, this.title, this.subtitle), this.cards), this.verdict, tools, this.stage, this.legend,
+      h("header", {}, h("div", {}, this.title, this.subtitle), this.cards), this.verdict, tools, this.finder.root, this.scene, this.legend,
       this.details, this.tables, this.said, this.keys);
     this.overview = new Overview(timeline, overview);
   }
 
   showKeys() {
     const { model, models } = this.timeline;
-    const isThere = { versions: models.length > 1, queues: model.queues.length > 0, critical: model.critical.length > 0, memory: model.memories.length > 0 };
+    const isThere = { versions: models.length > 1, queues: model.queues.length > 0, critical: model.critical.length > 0, memory: model.memories.length > 0, source: this.listing.isThere };
     const keys = KEYS.filter(([, , of]) => isThere[of] ?? true);
     this.keyList.replaceChildren(...keys.flatMap(([key, what]) => [h("dt", {}, key.split(" ").map((one) => h("kbd", {}, one))), h("dd", {}, what)]));
     this.keys.showModal();
@@ -86,6 +91,9 @@ class Panels {
     this.toggles.queues.hidden = model.queues.length === 0;
     this.toggles.critical.hidden = model.critical.length === 0;
     this.toggles.memory.hidden = model.memories.length === 0;
+    this.toggles.source.hidden = !this.listing.isThere;
+    this.listing.fill();
+    this.finder.find(this.finder.query);
     const names = timeline.models.map((one) => one.version);
     const choice = (name, label) => h("button", { type: "button", "data-id": name || "versions", title: `Show ${label} (v)`, click: () => timeline.only(name) }, label);
     this.versions.hidden = names.length < 2;
@@ -121,6 +129,9 @@ class Panels {
     for (const [name, button] of Object.entries(this.toggles)) {
       button.setAttribute("aria-pressed", String(this.timeline.show[name]));
     }
+    const isListed = this.timeline.show.source && this.listing.isThere;
+    this.listing.root.hidden = !isListed;
+    this.scene.classList.toggle("listed", isListed);
     const { shown, models } = this.timeline;
     const now = shown.length === models.length ? "versions" : shown[0].version;
     for (const button of this.versions.children) button.setAttribute("aria-pressed", String(button.dataset.id === now));
@@ -165,8 +176,11 @@ class Panels {
   sayTask(task) {
     const { timeline } = this;
     const { model } = timeline;
+    this.finder.say();
+    this.listing.say();
+    this.details.classList.toggle("docked", task >= 0);
     if (task < 0) {
-      this.details.replaceChildren(h("p", { class: "hint" }, `Click a task, or focus the timeline and use the arrow keys: it says what the task ${model.stop ? "waits" : "waited"} for${timeline.models.length > 1 ? ", as planned and as it ran" : ""}. ${timeline.memory ? "Click memory to see what makes its peak. " : ""}Wheel or + and − zoom, drag moves, ? lists the keys.`));
+      this.details.replaceChildren(h("p", { class: "hint" }, `Click a task, or focus the timeline and use the arrow keys: it says what the task ${model.stop ? "waits" : "waited"} for${timeline.models.length > 1 ? ", as planned and as it ran" : ""}. ${timeline.memory ? "Click memory to see what makes its peak. " : ""}Wheel or w and s zoom, drag or a and d move, Shift and drag adds up a range, / finds tasks, ? lists the keys.`));
       this.said.textContent = "";
       return;
     }
@@ -192,6 +206,7 @@ class Panels {
       ...(incoming.length > 0 ? [["receives from", ...list(incoming, model.from)]] : []),
       ...(outgoing.length > 0 ? [["sends to", ...list(outgoing, model.to)]] : []),
       ...(memory ? [["memory alive", memory.amount(memory.level(model.device[task], model.start[task]))]] : []),
+      ...this.origin(task),
       ...(critical.length > 0 ? [["critical path", `${critical.map((one) => one.version).join(" and ") || "yes"}: if it took longer, the step would`]] : []),
     ];
     this.details.replaceChildren(h("h2", {}, model.name(task), h("small", {}, words)), models.length > 1 ? taskDifference(this, task) : "", this.facts(rows));
@@ -199,10 +214,49 @@ class Panels {
     this.said.textContent = `${model.name(task)}, ${words}, device ${model.device[task]}, ${said.join("; ")}`;
   }
 
+  /// The statement that a task comes from.
+  origin(task) {
+    const { statements } = this.listing;
+    const statement = statements.of(task);
+    if (statement < 0) return [];
+    const show = () => {
+      if (!this.timeline.show.source) this.timeline.toggle("source");
+      this.listing.focus(statement);
+    };
+    const place = statements.place(statement);
+    const link = this.listing.isThere ? h("button", { type: "button", class: "jump", click: show }, place) : place;
+    return [["comes from", h("code", {}, statements.text(statement)), " in ", link]];
+  }
+
+  /// What the details are about.
+  saySubject() {
+    const { range, peakOf, selected } = this.timeline;
+    if (range) this.sayRange(); else if (peakOf >= 0) this.sayPeak(); else this.sayTask(selected);
+  }
+
+  /// What devices do in a range.
+  sayRange() {
+    const { model, range } = this.timeline;
+    const words = `${model.time(range.from)} – ${model.time(range.to)}, ${model.time(range.to - range.from)} long`;
+    this.finder.say();
+    this.listing.say();
+    this.details.classList.add("docked");
+    this.details.replaceChildren(h("h2", {}, "Range", h("small", {}, `${words}${model.version && `, of the ${model.version}`}: what each device does in it`)), rangeTable(model, range));
+    this.said.textContent = `Range from ${model.time(range.from)} to ${model.time(range.to)}`;
+  }
+
+  /// Scrolls the page so far that the details do not cover a row.
+  uncover(row) {
+    const { top } = this.canvas.getBoundingClientRect();
+    const covered = top + row.y + row.height + 4 - this.details.getBoundingClientRect().top;
+    if (covered > 0) window.scrollBy(0, covered);
+  }
+
   /// What is alive at the peak of a device.
   sayPeak() {
     const { timeline } = this;
     if (timeline.peakOf < 0) return this.sayTask(timeline.selected);
+    this.details.classList.add("docked");
     const { memory, model } = timeline;
     const lane = memory.lanes[timeline.peakOf];
     const time = (moment, other) => (moment === undefined ? other : model.time(moment));

@@ -6,27 +6,34 @@ const KEYS = [
   ["↑ ↓", "task of the device above and below"],
   ["Enter", "task that the selected one waited for"],
   ["n p", "next and previous task of the critical path", "critical"],
-  ["Shift ← → ↑ ↓", "move the view"],
-  ["+ −", "zoom in and out; also the wheel"],
+  ["/", "find tasks, such as F3, d2 B7, stage 3; then Enter and Shift Enter"],
+  ["w s", "zoom in and out; also + and −, and the wheel"],
+  ["a d", "move in time; also Shift ← →, and Shift ↑ ↓ through the devices"],
+  ["f", "the selected task and what is around it, or the range"],
   ["0", "everything"],
-  ["z", "the selected task and what is around it"],
+  ["r", "sums of the time in view; of any other range, drag with Shift"],
+  ["o", "source: show and hide", "source"],
   ["c", "critical path: show and hide", "critical"],
   ["t", "transfers: show and hide"],
   ["m", "memory: show and hide", "memory"],
   ["q", "copies and what devices do together: show and hide", "queues"],
   ["v", "plan and run, run alone, plan alone", "versions"],
   ["l", "what is alive at the peak of the device", "memory"],
-  ["d", "light and dark"],
-  ["Esc", "select nothing"],
+  ["b", "light and dark"],
+  ["Esc", "select nothing, then find nothing"],
   ["?", "these keys"],
 ];
+
+/// From this width of the window on, the source stands beside the lanes at first.
+const WIDE = 1100;
 
 class Timeline {
   constructor(root) {
     this.root = root;
-    this.show = { critical: true, transfers: true, queues: true, memory: true };
+    this.show = { critical: true, transfers: true, queues: true, memory: true, source: window.innerWidth >= WIDE };
     this.measure = -1;
-    this.selected = this.hovered = this.peakOf = -1;
+    this.selected = this.hovered = this.peakOf = this.pointed = -1;
+    this.range = null;
     this.pointers = new Map();
     // Versions of the timeline, and those of them that are shown: the last one is what keys and memory are about.
     this.models = this.shown = [];
@@ -48,7 +55,8 @@ class Timeline {
     this.makespan = Math.max(...this.models.map((model) => model.makespan));
     this.shortest = Math.min(...this.models.map((model) => model.shortest));
     this.measure = this.model.memories.length - 1;
-    this.selected = this.hovered = this.peakOf = -1;
+    this.selected = this.hovered = this.peakOf = this.pointed = -1;
+    this.range = null;
     this.top = 0;
     // Of many devices, all of them are worth more than their memory, at first.
     if (!before) this.show.memory = this.model.nDevices * versions.length <= 20;
@@ -88,6 +96,7 @@ class Timeline {
       top: this.top,
       selected: this.selected < 0 ? null : [model.name(this.selected), model.device[this.selected]],
       peakOf: this.peakOf,
+      range: this.range && [this.range.from / model.perUnit, this.range.to / model.perUnit],
       unit: this.memory?.unit,
     };
   }
@@ -99,6 +108,7 @@ class Timeline {
     if (!state.isWhole) this.look(state.view[0] * model.perUnit, state.view[1] * model.perUnit);
     if (state.selected) this.select(model.find(...state.selected), false);
     if (state.peakOf >= 0 && state.peakOf < model.nDevices) this.showPeak(state.peakOf, false);
+    if (state.range) this.measureRange(state.range[0] * model.perUnit, state.range[1] * model.perUnit);
     this.scroll(state.top);
   }
 
@@ -107,6 +117,7 @@ class Timeline {
   /// The canvas is drawn once per frame, however often something changes.
   invalidate() {
     if (this.isDue || !this.view) return;
+    this.link?.note();
     this.isDue = true;
     requestAnimationFrame(() => {
       this.isDue = false;
@@ -168,8 +179,10 @@ class Timeline {
   /// Selects a task, and brings it into view.
   select(task, reveal = true) {
     this.selected = task;
+    this.range = null;
     if (task >= 0 && reveal) this.reveal(task);
     this.panels.sayTask(task);
+    if (task >= 0 && reveal) this.panels.uncover(this.rows[this.model.device[task]]);
     this.invalidate();
   }
 

@@ -4,11 +4,13 @@ const timeline = new Timeline(document.getElementById("timeline"));
 const notice = h("pre", { class: "notice", role: "status", hidden: true });
 timeline.root.prepend(notice);
 timeline.root.classList.add("waiting");
+timeline.listenToPage();
 
 function follow(state) {
   if (state.picture) {
     timeline.root.classList.remove("waiting");
     timeline.draw(state.picture, true);
+    if (!timeline.link) new Link(timeline).follow();
   }
   notice.textContent = state.findings;
   notice.hidden = state.findings === "";
