@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { close, folder, frame, middle, open, plot, view, visit } from "./browser.js";
+import { close, folder, frame, middle, open, plot, run, view, visit } from "./browser.js";
 
 before(open);
 after(close);
@@ -335,6 +335,23 @@ describe("a range", () => {
     assert.deepEqual(told, picture.devices.map(({ busy }) => busy));
     await other.close();
   });
+});
+
+test("the figure is saved as pipec plot draws it; of many tasks, the command is told", async () => {
+  const path = join(folder, "figure.svg");
+  run("plot", ...SMALL, "-o", path);
+  const page = await visit(plot("figure", ...SMALL).url);
+  const [download] = await Promise.all([page.waitForEvent("download"), page.locator("[data-id=save]").click()]);
+  assert.equal(download.suggestedFilename(), "1f1b.svg");
+  assert.equal(readFileSync(await download.path(), "utf8"), readFileSync(path, "utf8"));
+  assert.deepEqual(page.complaints.filter((one) => !one.startsWith("blob:")), []);
+  await page.close();
+  const large = await visit(plot("many tasks", "std:1f1b", "--set", "devices=8", "--set", "microbatches=400").url);
+  await large.locator("[data-id=save]").click();
+  assert.match(await large.locator("dialog[open] code").innerText(), /^pipec plot std:1f1b --set devices=8 --set microbatches=400 -o '.*many tasks\.svg'$/);
+  await large.keyboard.press("Escape");
+  assert.equal(await large.locator("dialog[open]").count(), 0);
+  await large.close();
 });
 
 test("a page holds the text of its source once, and loads nothing", () => {

@@ -68,8 +68,9 @@ fn gaps(picture: &Picture, demand: &mut dyn FnMut(bool, &dyn Fn() -> String)) {
         // Two tasks that share the device are one stretch.
         stretches.dedup();
         let ends = [0].into_iter().chain(stretches.iter().map(|(_, end)| *end));
-        let holes = ends.zip(stretches.iter().map(|(start, _)| *start).chain([picture.makespan]));
-        demand(holes.clone().all(|(end, start)| end == start), &|| format!("d{index}: {stretches:?}"));
+        let starts = stretches.iter().map(|(start, _)| *start).chain([picture.makespan]);
+        let is_full = ends.zip(starts).all(|(end, start)| end == start);
+        demand(is_full, &|| format!("d{index}: {stretches:?}"));
         for idle in &device.idle {
             let of_cause = gaps.iter().filter(|gap| (gap.cause, gap.other) == (idle.cause, idle.device));
             let time: u64 = of_cause.map(|gap| gap.end - gap.start).sum();

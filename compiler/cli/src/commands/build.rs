@@ -1,5 +1,6 @@
 //! `pipec build TARGET --emit KIND`: writes what a target was compiled to, or its schedule in the form of others.
 
+use crate::drawing::figure::Figure;
 use crate::drawing::html::{self, Shown};
 use crate::drawing::svg;
 use crate::input::TimedArguments;
@@ -7,11 +8,11 @@ use crate::output::findings::{outcome, show_diagnostics, show_findings, show_not
 use crate::output::{Failure, print_error, print_with, write_with};
 use crate::{Outcome, trace};
 use clap::ValueEnum;
-use pipe_compiler::Certificates;
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::megatron::layout::Layout;
 use pipe_compiler::megatron::table::Table;
 use pipe_compiler::torch::export::{Form, export};
+use pipe_compiler::{Certificates, Compilation};
 use pipe_cuda::commands;
 use pipe_ir::verify::{List, Verified};
 use pipe_ir::{json, text};
@@ -76,10 +77,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Emit::Json => program(arguments, emit_json),
         Emit::Commands => program(arguments, emit_commands),
         Emit::Kernels => program(arguments, emit_kernels),
-        Emit::Picture => picture(arguments, emit_picture),
-        Emit::Perfetto => picture(arguments, trace::plan::write),
+        Emit::Picture => picture(arguments, |_, picture, out| emit_picture(picture, out)),
+        Emit::Perfetto => picture(arguments, |_, picture, out| trace::plan::write(picture, out)),
         Emit::Svg => svg_of(arguments),
-        Emit::Html => picture(arguments, |picture, out| html::write(&picture.title, &Shown::Picture(picture), out)),
+        Emit::Html => picture(arguments, |compilation, picture, out| {
+            let figure = Figure::new(compilation, picture);
+            html::write(&picture.title, &Shown::Picture(picture, &figure), out)
+        }),
         Emit::TorchCsv => text_of(arguments, |analysis, version| export(analysis, Form::Tasks, version), |_| None),
         Emit::TorchCsvComms => {
             text_of(arguments, |analysis, version| export(analysis, Form::Transfers, version), |_| None)
@@ -127,14 +131,17 @@ fn text_of<T: Display>(
 }
 
 /// Writes the picture of a target, also of one that breaks a limit or is stuck.
-fn picture(arguments: &Arguments, emit: fn(&Picture, &mut dyn Write) -> io::Result<()>) -> Result<Outcome, Failure> {
+fn picture(
+    arguments: &Arguments,
+    emit: fn(&Compilation, &Picture, &mut dyn Write) -> io::Result<()>,
+) -> Result<Outcome, Failure> {
     let (compilation, sources) = arguments.timed.compile(Certificates::Beside)?;
     show_diagnostics(&compilation, &sources);
     // A trace is of a whole step.
     let picture = Picture::with_sources(&compilation, &sources)
         .filter(|picture| picture.stop.is_none() || !matches!(arguments.emit, Emit::Perfetto));
     let Some(picture) = picture else { return Ok(Outcome::Rejected) };
-    write(arguments, |out| emit(&picture, out))?;
+    write(arguments, |out| emit(&compilation, &picture, out))?;
     Ok(outcome(&compilation))
 }
 

@@ -1,6 +1,7 @@
 //! Pictures as a page: one file with its style, its script and the data, which loads nothing. A
 //! plan and its run are on one page.
 
+use super::figure::Figure;
 use crate::commands::diff::report::DiffReport;
 use pipe_plot::Picture;
 use serde::Serialize;
@@ -10,7 +11,7 @@ use std::io::{self, Write};
 pub const STYLE: &str = include_str!("page/style.css");
 
 /// What draws the picture, file by file: each uses those before it.
-pub const SCRIPTS: [&str; 17] = [
+pub const SCRIPTS: [&str; 18] = [
     include_str!("page/statements.js"),
     include_str!("page/model.js"),
     include_str!("page/painter.js"),
@@ -26,6 +27,7 @@ pub const SCRIPTS: [&str; 17] = [
     include_str!("page/finder.js"),
     include_str!("page/range.js"),
     include_str!("page/link.js"),
+    include_str!("page/figure.js"),
     include_str!("page/input.js"),
     include_str!("page/panels.js"),
 ];
@@ -34,8 +36,8 @@ const PAGE: &str = include_str!("page/page.html");
 
 /// What a page shows.
 pub enum Shown<'a> {
-    /// A picture, and nothing else ever.
-    Picture(&'a Picture),
+    /// A picture, and nothing else ever; and what it saves.
+    Picture(&'a Picture, &'a Figure),
     /// Timelines of the same tasks above each other, with what their difference is made of.
     Compared(&'a Compared<'a>),
     /// What this script shows.
@@ -69,16 +71,20 @@ pub fn write(title: &str, shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<
             Some("title") => out.write_all(escape(title).as_bytes())?,
             Some("style") => out.write_all(STYLE.as_bytes())?,
             Some("picture") => match shown {
-                Shown::Picture(picture) => data(picture, out)?,
+                Shown::Picture(picture, _) => data(picture, out)?,
                 Shown::Compared(compared) => data(compared, out)?,
                 Shown::Script(_) => out.write_all(b"null")?,
+            },
+            Some("figure") => match shown {
+                Shown::Picture(_, figure) => data(figure, out)?,
+                Shown::Compared(_) | Shown::Script(_) => out.write_all(b"null")?,
             },
             Some(_) => {
                 for script in SCRIPTS {
                     out.write_all(script.as_bytes())?;
                 }
                 let last = match shown {
-                    Shown::Picture(_) | Shown::Compared(_) => include_str!("page/page.js"),
+                    Shown::Picture(..) | Shown::Compared(_) => include_str!("page/page.js"),
                     Shown::Script(script) => script,
                 };
                 out.write_all(last.as_bytes())?;
@@ -88,10 +94,12 @@ pub fn write(title: &str, shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<
     Ok(())
 }
 
-/// What is shown as JSON in which no text can end the script that it stands in.
+/// What is shown as JSON in which no text can end the script that it stands in. Names of forms in it look like addresses,
+/// and are written so that who looks through a page for what it loads finds none.
 fn data(shown: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     let json = serde_json::to_string(shown)?;
-    out.write_all(json.replace('<', "\\u003c").as_bytes())
+    let json = json.replace('<', "\\u003c").replace("//", "\\/\\/").replace("url(", "url\\u0028");
+    out.write_all(json.as_bytes())
 }
 
 fn escape(text: &str) -> String {

@@ -1,5 +1,6 @@
 //! Pictures of a timeline. Every form starts from the compiler's tracks, or from the picture that is made of them.
 
+pub mod figure;
 pub mod golden;
 pub mod html;
 pub mod terminal;

@@ -3,6 +3,7 @@
 mod figure;
 
 use crate::Outcome;
+use crate::drawing::figure::Figure;
 use crate::drawing::html::{self, Shown};
 use crate::drawing::{golden, terminal};
 use crate::input::{Format, TimedArguments};
@@ -141,5 +142,6 @@ enum Form {
 fn page(path: &Path, compilation: &Compilation, sources: &Sources) -> Result<(), Failure> {
     let picture = Picture::with_sources(compilation, sources);
     let picture = picture.ok_or_else(|| Failure::Bug("a schedule with times has no picture".to_owned()))?;
-    write_with(path, |out| html::write(&picture.title, &Shown::Picture(&picture), out))
+    let figure = Figure::new(compilation, &picture);
+    write_with(path, |out| html::write(&picture.title, &Shown::Picture(&picture, &figure), out))
 }

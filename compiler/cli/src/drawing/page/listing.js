@@ -31,8 +31,15 @@ class Listing {
     this.order[0]?.setAttribute("tabindex", "0");
     this.marked = [];
     this.say();
-    const [first] = this.order;
-    if (first) this.root.scrollTop = first.offsetTop - 60;
+    this.isNew = true;
+  }
+
+  /// Shows it or folds it away; at first, with its first statement.
+  show(isShown) {
+    this.root.hidden = !isShown;
+    if (!isShown || !this.isNew || this.order.length === 0) return;
+    this.isNew = false;
+    this.root.scrollTop = this.order[0].offsetTop - this.root.clientHeight / 3;
   }
 
   written(lines, found) {

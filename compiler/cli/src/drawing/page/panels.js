@@ -32,13 +32,14 @@ class Panels {
       this.sayPeak();
     } });
     this.versions = h("span", { class: "switch", role: "group", "aria-label": "Versions (v)" });
+    this.save = button("save figure", "Download the picture, as pipec plot -o x.svg draws it", () => timeline.saveFigure(), "save");
     this.extent = h("output", { class: "extent", "aria-live": "polite" });
     const tools = h("div", { class: "tools", role: "toolbar", "aria-label": "View" },
       button("−", "Zoom out (−)", () => timeline.zoom(1 / 0.6), "out"),
       button("+", "Zoom in (+)", () => timeline.zoom(0.6), "in"),
       button("fit", "Show everything (0)", () => timeline.fit(), "fit"),
       this.extent, h("span", { class: "space" }), this.versions, ...Object.values(this.toggles), this.measure,
-      button("find", "Find tasks (/)", () => this.finder.open(), "find"),
+      button("find", "Find tasks (/)", () => this.finder.open(), "find"), this.save,
       button("◐", "Light or dark (b)", () => timeline.theme(), "theme"),
       button("?", "Keys (?)", () => this.showKeys(), "keys"));
     this.canvas = h("canvas", { tabindex: 0, class: "lanes", role: "application", "aria-describedby": "said" });
@@ -60,6 +61,7 @@ class Panels {
       h("header", {}, h("div", {}, this.title, this.subtitle), this.cards), this.verdict, tools, this.finder.root, this.scene, this.legend,
       this.details, this.tables, this.said, this.keys);
     this.overview = new Overview(timeline, overview);
+    this.sayFigure = figureDialog(timeline.root);
   }
 
   showKeys() {
@@ -91,6 +93,7 @@ class Panels {
     this.toggles.queues.hidden = model.queues.length === 0;
     this.toggles.critical.hidden = model.critical.length === 0;
     this.toggles.memory.hidden = model.memories.length === 0;
+    this.save.hidden = !timeline.figure;
     this.toggles.source.hidden = !this.listing.isThere;
     this.listing.fill();
     this.finder.find(this.finder.query);
@@ -130,8 +133,8 @@ class Panels {
       button.setAttribute("aria-pressed", String(this.timeline.show[name]));
     }
     const isListed = this.timeline.show.source && this.listing.isThere;
-    this.listing.root.hidden = !isListed;
     this.scene.classList.toggle("listed", isListed);
+    this.listing.show(isListed);
     const { shown, models } = this.timeline;
     const now = shown.length === models.length ? "versions" : shown[0].version;
     for (const button of this.versions.children) button.setAttribute("aria-pressed", String(button.dataset.id === now));

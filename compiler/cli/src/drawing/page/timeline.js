@@ -25,7 +25,7 @@ const KEYS = [
 ];
 
 /// From this width of the window on, the source stands beside the lanes at first.
-const WIDE = 1100;
+const WIDE = 1280;
 
 class Timeline {
   constructor(root) {
