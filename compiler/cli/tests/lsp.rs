@@ -1,6 +1,7 @@
 //! `pipec lsp` as editors use it: the real process, spoken to in its protocol.
 
 mod client;
+mod editing;
 mod process;
 
 use client::{Client, at, marked};
@@ -238,6 +239,62 @@ fn documents_are_formatted_outlined_and_have_figures() {
         (&hints[0]["label"], &hints[0]["position"]),
         (&json!("peak 4 units, mean bubble 27.3%"), &json!({"line": 6, "character": 22}))
     );
+}
+
+#[test]
+fn findings_are_fixed_at_a_key() {
+    editing::check("actions", editing::shown::actions);
+}
+
+/// Whoever takes every default of a snippet of the VS Code extension has a source that is accepted and in the style.
+#[test]
+fn snippets_are_accepted() {
+    let snippets: Value =
+        serde_json::from_str(include_str!("../../../editors/vscode/snippets/pipe.json")).expect("JSON");
+    for (name, snippet) in snippets.as_object().expect("an object") {
+        let lines: Vec<&str> = snippet["body"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let mut source = String::new();
+        for (index, part) in lines.join("\n").replace("$0", "").split("${").enumerate() {
+            let (default, rest) = part.split_once('}').filter(|_| index > 0).unwrap_or(("", part));
+            source.push_str(default.split_once(':').map_or("", |(_, default)| default));
+            source.push_str(rest);
+        }
+        println!("{name}\n{source}");
+        // A model is judged by the pipeline that trains it.
+        let user = if source.contains("\nmodel ") {
+            "pipeline p {\n    model dense_net\n    schedule 1f1b\n    devices 2\n    microbatches 4\n}\n"
+        } else {
+            ""
+        };
+        let place = folder("lsp-snippets", &[("x.pipe", &source), ("used.pipe", &format!("{source}{user}"))]);
+        pipec(&place, "check used.pipe", "").with(0);
+        pipec(&place, "fmt --check x.pipe", "").with(0);
+    }
+}
+
+#[test]
+fn fixes_are_of_the_wanted_kind_and_of_the_text_as_it_is() {
+    let text = "schedule a { stages D  let warmup = 1  place s on s  order d { repeat warmpu { F[d] } } }\n";
+    let (mut client, _) = session("kinds", text);
+    client.findings(URI, 1);
+    let kinds = |client: &mut Client, only: &[&str]| {
+        let place = json!({"line": 0, "character": 74});
+        let params = json!({
+            "textDocument": {"uri": URI}, "range": {"start": place, "end": place},
+            "context": {"diagnostics": [], "only": only},
+        });
+        let actions = client.ask("textDocument/codeAction", params);
+        let kinds = actions.as_array().cloned().unwrap_or_default();
+        kinds.iter().filter_map(|action| action["kind"].as_str().map(str::to_owned)).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(&mut client, &["quickfix"]), ["quickfix"]);
+    assert_eq!(kinds(&mut client, &["source.fixAll"]), ["source.fixAll.pipec"]);
+    assert_eq!(kinds(&mut client, &["refactor", "source.fix"]), [""; 0]);
+    // What was found in another text has its places there.
+    let change = json!({"textDocument": {"uri": URI, "version": 2}, "contentChanges": [{"text": format!("\n{text}")}]});
+    client.tell("textDocument/didChange", change);
+    assert_eq!(kinds(&mut client, &["quickfix"]), [""; 0]);
+    assert_eq!(client.end(), Some(0));
 }
 
 #[test]

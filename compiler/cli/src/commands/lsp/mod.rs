@@ -4,14 +4,10 @@
 //! document, which are there in milliseconds; figures and most diagnostics come from the compiler, whenever it is done.
 
 mod analysis;
-mod completion;
+mod answers;
 mod diagnostics;
 mod documents;
-mod hover;
-mod outline;
-mod places;
 mod positions;
-mod rename;
 mod server;
 mod transport;
 mod uris;

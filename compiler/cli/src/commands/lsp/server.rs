@@ -1,13 +1,14 @@
 //! What the client says, and what it is answered.
 
 use super::analysis::{Analysis, Figure, Job};
+use super::answers::{actions, completion, hover, outline, places, rename};
 use super::documents::{Document, Documents, Project};
-use super::{completion, hover, outline, places, rename, uris};
+use super::uris;
 use crate::Outcome;
 use lsp_server::{ErrorCode, Message, Notification, Request, RequestId, Response};
 use lsp_types::{
-    DidChangeTextDocumentParams, DidCloseTextDocumentParams, DidOpenTextDocumentParams, RenameParams,
-    TextDocumentPositionParams,
+    CodeActionKind, CodeActionParams, DidChangeTextDocumentParams, DidCloseTextDocumentParams,
+    DidOpenTextDocumentParams, RenameParams, TextDocumentPositionParams,
 };
 use pipe_ide::NameKind;
 use serde::de::DeserializeOwned;
@@ -35,6 +36,8 @@ pub(super) struct Server {
 /// What the compiler said last of a document.
 #[derive(Default)]
 struct Known {
+    /// Of which version of the text.
+    version: i32,
     diagnostics: BTreeMap<String, Vec<Value>>,
     figures: Figures,
     imports: Vec<PathBuf>,
@@ -66,6 +69,8 @@ pub(super) struct Here<'s> {
     pub(super) figures: &'s Figures,
     /// Findings of the document.
     pub(super) findings: &'s [Value],
+    /// Whether these are of the text as it is now.
+    pub(super) is_fresh: bool,
 }
 
 type Answer = Result<Value, Refusal>;
@@ -131,6 +136,10 @@ impl Server {
                 let projects = self.projects();
                 self.at(params, |here| rename::rename(here, &projects, &wanted.new_name))
             }
+            "textDocument/codeAction" => {
+                let wanted: CodeActionParams = read(params.clone())?;
+                self.whole(&params, |here| Ok(actions::actions(here, &wanted)))
+            }
             "textDocument/formatting" => self.whole(&params, |here| Ok(outline::formatting(here))),
             "textDocument/documentSymbol" => self.whole(&params, |here| Ok(outline::symbols(here))),
             "textDocument/inlayHint" => self.whole(&params, |here| Ok(outline::hints(here))),
@@ -162,7 +171,8 @@ impl Server {
         let nothing = Known::default();
         let known = self.known.get(&uris::normal(uri)).unwrap_or(&nothing);
         let findings = known.diagnostics.get(&document.uri).map_or(&[][..], Vec::as_slice);
-        answer(&Here { document, project, byte: 0, figures: &known.figures, findings })
+        let is_fresh = known.version == document.version;
+        answer(&Here { document, project, byte: 0, figures: &known.figures, findings, is_fresh })
     }
 
     /// Everything that is open, with what it imports.
@@ -224,6 +234,7 @@ impl Server {
         }
         let known = self.known.entry(analysis.uri).or_default();
         let is_news = analysis.figures.is_some();
+        known.version = analysis.version;
         known.diagnostics = analysis.diagnostics;
         known.imports = analysis.imports;
         if let Some(figures) = analysis.figures {
@@ -283,6 +294,7 @@ fn abilities() -> Value {
             "referencesProvider": true,
             "completionProvider": {"triggerCharacters": [".", "("]},
             "renameProvider": {"prepareProvider": true},
+            "codeActionProvider": {"codeActionKinds": [CodeActionKind::QUICKFIX, actions::FIX_ALL]},
             "documentFormattingProvider": true,
             "documentSymbolProvider": true,
             "inlayHintProvider": true,

@@ -1,11 +1,11 @@
 //! What can be written next, as the protocol says it.
 
-use super::server::Here;
+use crate::commands::lsp::server::Here;
 use pipe_ide::completion::{self, OfferKind};
 use pipe_syntax::source::FileId;
 use serde_json::{Value, json};
 
-pub(super) fn complete(here: &Here<'_>) -> Value {
+pub(in crate::commands::lsp) fn complete(here: &Here<'_>) -> Value {
     let completion = completion::complete(&here.place());
     let begun = completion.begun;
     let range = here.project.lines(FileId(0)).range(&here.document.text, begun.start, begun.end);

@@ -1,7 +1,7 @@
 //! Where a name is declared, and where it is used.
 
-use super::documents::Project;
-use super::server::Here;
+use crate::commands::lsp::documents::Project;
+use crate::commands::lsp::server::Here;
 use pipe_ide::Definition;
 use pipe_ide::place::Place;
 use pipe_syntax::source::Span;
@@ -11,17 +11,17 @@ use std::rc::Rc;
 
 impl Here<'_> {
     /// The same without what the protocol needs.
-    pub(super) fn place(&self) -> Place<'_> {
+    pub(in crate::commands::lsp) fn place(&self) -> Place<'_> {
         Place { names: &self.project.names, sources: &self.project.sources, byte: self.byte }
     }
 
     /// The name here: its place, and what is meant.
-    pub(super) fn name(&self) -> Option<(Span, usize, &Definition)> {
+    pub(in crate::commands::lsp) fn name(&self) -> Option<(Span, usize, &Definition)> {
         self.place().name()
     }
 }
 
-pub(super) fn definition(here: &Here<'_>) -> Value {
+pub(in crate::commands::lsp) fn definition(here: &Here<'_>) -> Value {
     let Some((_, _, definition)) = here.name() else { return Value::Null };
     let uri = here.project.uri(definition.span.file);
     uri.map_or(Value::Null, |uri| json!({"uri": uri, "range": here.project.range(definition.span)}))
@@ -29,7 +29,7 @@ pub(super) fn definition(here: &Here<'_>) -> Value {
 
 /// Every place in open documents, and in what they import, where the same is meant; with or without
 /// that of its declaration.
-pub(super) fn references(here: &Here<'_>, projects: &[Rc<Project>], own: bool) -> Value {
+pub(in crate::commands::lsp) fn references(here: &Here<'_>, projects: &[Rc<Project>], own: bool) -> Value {
     let Some((_, _, definition)) = here.name() else { return Value::Null };
     let declared = Some((here.project.uri(definition.span.file), here.project.range(definition.span).start));
     let mut found = Vec::new();
@@ -43,7 +43,7 @@ pub(super) fn references(here: &Here<'_>, projects: &[Rc<Project>], own: bool) -
 }
 
 /// The same by document and range, in order.
-pub(super) fn uses(
+pub(in crate::commands::lsp) fn uses(
     here: &Here<'_>,
     definition: &Definition,
     projects: &[Rc<Project>],

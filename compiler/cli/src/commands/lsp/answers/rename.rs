@@ -1,9 +1,9 @@
 //! Renaming: refused where the new name is none, where it would mean something else, or where the library would change.
 
-use super::documents::{Project, copies};
 use super::places::uses;
-use super::server::{Here, Refusal};
-use super::uris;
+use crate::commands::lsp::documents::{Project, copies};
+use crate::commands::lsp::server::{Here, Refusal};
+use crate::commands::lsp::uris;
 use lsp_types::TextEdit;
 use pipe_ide::reference::CONSTANTS;
 use pipe_ide::{Definition, NameKind};
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// The range of the name that would change, or why none can.
-pub(super) fn prepare(here: &Here<'_>) -> Result<Value, Refusal> {
+pub(in crate::commands::lsp) fn prepare(here: &Here<'_>) -> Result<Value, Refusal> {
     let (span, definition) = renamable(here)?;
     Ok(json!({"range": here.project.range(span), "placeholder": definition.name}))
 }
@@ -29,7 +29,11 @@ fn renamable<'h>(here: &'h Here<'_>) -> Result<(pipe_syntax::source::Span, &'h D
 }
 
 /// The edits of all documents.
-pub(super) fn rename(here: &Here<'_>, projects: &[Rc<Project>], name: &str) -> Result<Value, Refusal> {
+pub(in crate::commands::lsp) fn rename(
+    here: &Here<'_>,
+    projects: &[Rc<Project>],
+    name: &str,
+) -> Result<Value, Refusal> {
     let (_, definition) = renamable(here)?;
     if !parse::is_name(name, definition.kind == NameKind::Schedule) {
         return Err(Refusal::because(format!("`{name}` is not a name")));

@@ -1,14 +1,14 @@
 //! What stands under the mouse, as the protocol says it.
 
-use super::server::Here;
+use crate::commands::lsp::server::Here;
 use pipe_ide::Definition;
 use pipe_syntax::diagnostic::Code;
 use pipe_syntax::source::FileId;
 use serde_json::{Value, json};
 
-pub(super) fn hover(here: &Here<'_>) -> Value {
+pub(in crate::commands::lsp) fn hover(here: &Here<'_>) -> Value {
     let figure = |definition: &Definition| {
-        here.figures.get(&(definition.kind, definition.name.clone())).map(super::analysis::Figure::long)
+        here.figures.get(&(definition.kind, definition.name.clone())).map(crate::commands::lsp::analysis::Figure::long)
     };
     let Some(hover) = pipe_ide::hover::hover(&here.place(), &figure, &errors(here)) else { return Value::Null };
     let lines = here.project.lines(FileId(0));

@@ -1,6 +1,6 @@
 //! Whole documents: their declarations, the figures beside them, and their style.
 
-use super::server::Here;
+use crate::commands::lsp::server::Here;
 use pipe_ide::{Definition, NameKind};
 use pipe_syntax::format::format;
 use pipe_syntax::source::FileId;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 const ROOT: FileId = FileId(0);
 
 /// The document in the style; nothing to do where it is, or does not parse.
-pub(super) fn formatting(here: &Here<'_>) -> Value {
+pub(in crate::commands::lsp) fn formatting(here: &Here<'_>) -> Value {
     let text = &here.document.text;
     match format(ROOT, text) {
         Ok(styled) if styled != *text => {
@@ -22,7 +22,7 @@ pub(super) fn formatting(here: &Here<'_>) -> Value {
 }
 
 /// Declarations, with what is inside of each.
-pub(super) fn symbols(here: &Here<'_>) -> Value {
+pub(in crate::commands::lsp) fn symbols(here: &Here<'_>) -> Value {
     let names = &here.project.names;
     let own = names.definitions.iter().enumerate();
     let own = own.filter(|(_, found)| found.span.file == ROOT && found.owner.is_none());
@@ -55,7 +55,7 @@ fn kind(kind: NameKind) -> u8 {
 }
 
 /// Peak and bubble behind the heads of schedules and pipelines.
-pub(super) fn hints(here: &Here<'_>) -> Value {
+pub(in crate::commands::lsp) fn hints(here: &Here<'_>) -> Value {
     let own = here.project.names.definitions.iter().filter(|found| found.span.file == ROOT);
     let (text, lines) = (&here.document.text, here.project.lines(ROOT));
     let hint = |found: &Definition| {
