@@ -31,6 +31,9 @@ describe("the source", () => {
     const shown = await page.locator(".listing pre").evaluate((code) => code.textContent);
     assert.equal(shown, picture.sources[0].text);
     assert.deepEqual(await statements().allInnerTexts(), ["F[s]  at s", "BW[s] at D + 2 * (D - 1 - s)"]);
+    await frame(page);
+    const isShown = await statements().first().evaluate((one) => one.getBoundingClientRect().bottom <= one.closest(".listing").getBoundingClientRect().bottom);
+    assert.ok(isShown, "the first statement is in view");
     const [lanes, listing] = [await page.locator(".stage").boundingBox(), await page.locator(".listing").boundingBox()];
     assert.ok(listing.x >= lanes.x + lanes.width && Math.abs(listing.height - lanes.height) < 2, JSON.stringify({ lanes, listing }));
   });
@@ -352,6 +355,22 @@ test("the figure is saved as pipec plot draws it; of many tasks, the command is 
   await large.keyboard.press("Escape");
   assert.equal(await large.locator("dialog[open]").count(), 0);
   await large.close();
+});
+
+test("of idle time with several causes each is told under the pointer", async () => {
+  const { url, picture } = plot("causes", ...SMALL);
+  const page = await visit(url);
+  const { device, cause, start, duration } = picture.gaps;
+  const gap = [...cause.keys()].find((gap) => picture.causes[cause[gap]] === "communication" && picture.causes[cause[gap - 1]] === "waiting" && start[gap - 1] + duration[gap - 1] === start[gap] && device[gap - 1] === device[gap]);
+  await page.mouse.move(...(await page.evaluate(([device, moment]) => {
+    const { left, top } = timeline.canvas.getBoundingClientRect();
+    return [left + timeline.painter.x(moment), top + timeline.rows[device].y + 5];
+  }, [device[gap], start[gap] - duration[gap - 1] / 2])));
+  const unit = picture.clock.ticks_per_unit;
+  assert.match(await page.locator(".tip").innerText(), new RegExp(`waiting ${duration[gap - 1] / unit}, communication ${duration[gap] / unit}$`));
+  await page.locator("[data-id=sums]").click();
+  assert.equal(await page.locator("table.range tbody tr").count(), 4);
+  await page.close();
 });
 
 test("a page holds the text of its source once, and loads nothing", () => {

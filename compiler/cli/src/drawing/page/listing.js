@@ -39,7 +39,8 @@ class Listing {
     this.root.hidden = !isShown;
     if (!isShown || !this.isNew || this.order.length === 0) return;
     this.isNew = false;
-    this.root.scrollTop = this.order[0].offsetTop - this.root.clientHeight / 3;
+    // The lanes beside it have their height by then.
+    requestAnimationFrame(() => this.timeline.selected < 0 && (this.root.scrollTop = this.order[0].offsetTop - this.root.clientHeight / 3));
   }
 
   written(lines, found) {

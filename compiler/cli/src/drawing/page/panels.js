@@ -38,7 +38,7 @@ class Panels {
       button("−", "Zoom out (−)", () => timeline.zoom(1 / 0.6), "out"),
       button("+", "Zoom in (+)", () => timeline.zoom(0.6), "in"),
       button("fit", "Show everything (0)", () => timeline.fit(), "fit"),
-      this.extent, h("span", { class: "space" }), this.versions, ...Object.values(this.toggles), this.measure,
+      this.extent, button("sums", "Sums of the time in view (r); of any other range, drag with Shift", () => timeline.measureRange(timeline.view.from, timeline.view.to), "sums"), h("span", { class: "space" }), this.versions, ...Object.values(this.toggles), this.measure,
       button("find", "Find tasks (/)", () => this.finder.open(), "find"), this.save,
       button("◐", "Light or dark (b)", () => timeline.theme(), "theme"),
       button("?", "Keys (?)", () => this.showKeys(), "keys"));
@@ -319,7 +319,7 @@ class Panels {
     const span = `${own.time(from)} – ${own.time(to)}, ${own.time(to - from)} long`;
     const why = before < 0 ? "cool-down: its last task has ended"
       : `${after < 0 ? "warm-up: " : ""}${own.name(before)} waits for ${textOf(this.waited(before, own))}`;
-    return [`d${found.device} is idle${own.version && ` in the ${own.version}`}`, span, why];
+    return [`d${found.device} is idle${own.version && ` in the ${own.version}`}`, span, why, ...partsOfIdle(own, found.device, from, to)];
   }
 }
 

@@ -40,6 +40,16 @@ function rangeTable(model, { from, to }) {
   return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Sums of the range" }, h("table", { class: "range" }, h("thead", {}, head), h("tbody", {}, body), h("tfoot", {}, foot)));
 }
 
+/// The causes of a stretch in which a device runs no task, if there are several.
+function partsOfIdle(model, device, from, to) {
+  const { gaps, picture } = model;
+  const found = [];
+  for (let gap = gaps.first[device]; gap < gaps.first[device + 1] && gaps.start[gap] < to; gap++) if (gaps.end[gap] > from) found.push(gap);
+  const name = (gap) => CAUSES.find(([cause]) => cause === picture.causes[gaps.cause[gap]])[1];
+  const parts = found.map((gap) => `${name(gap)} ${model.time(gaps.end[gap] - gaps.start[gap])}`);
+  return parts.length > 1 ? [parts.join(", ")] : [];
+}
+
 Object.assign(Timeline.prototype, {
   /// Looks at the time between two moments, or at none.
   measureRange(from, to) {
