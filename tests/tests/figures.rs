@@ -111,8 +111,16 @@ fn nothing_is_outside_or_on_top_of_something_else_in_any_look() {
     let looks = [
         screen.clone(),
         paper.clone(),
-        Look { width: Some(504.0), height: Some(150.0), title: Title::None, ..paper.clone() },
-        Look { crop: Some(Crop::Fitting), title: Title::Words("One, two – three".to_owned()), ..paper.clone() },
+        Look {
+            width: Some(504.0),
+            height: Some(150.0),
+            titles: vec![Title::None],
+            layers: vec![Layer::Memory],
+            ..paper.clone()
+        },
+        Look {
+            crop: Some(Crop::Fitting), titles: vec![Title::Words("One, two – three".to_owned())], ..paper.clone()
+        },
         Look { layers: Layer::ALL.to_vec(), ..screen },
         Look { layers: Layer::ALL.to_vec(), width: Some(300.0), crop: Some(Crop::Fitting), ..paper },
     ];
@@ -183,6 +191,34 @@ fn several_targets_share_an_axis_and_no_id() {
     assert!(distinct.len() == ids.len() && ids.len() >= 4, "{ids:?}");
     assert_eq!(text.matches("role=\"img\"").count(), 2);
     assert!(text.contains("width=\"240pt\""), "{}", &text[..200]);
+    let titles = ["(a)", "(b)"].map(|words| Title::Words(words.to_owned())).to_vec();
+    let scene = draw(&both.iter().collect::<Vec<_>>(), &Look { titles, ..Look::of(Medium::Paper) }).expect("a figure");
+    let bold: Vec<&str> = texts(&scene).filter(|text| text.size > 7.5).map(|text| &*text.words).collect();
+    assert_eq!(bold, ["(a)", "(b)"]);
+}
+
+/// Twice as much memory is twice as high, also where it is of another target.
+#[test]
+fn memory_of_several_targets_has_one_scale() {
+    let both = ["1f1b", "v_half"].map(|name| standard(name, [8, 16], "F=1,B=1,W=1"));
+    let look = Look { layers: vec![Layer::Memory], ..Look::of(Medium::Paper) };
+    let scene = draw(&both.iter().collect::<Vec<_>>(), &look).expect("a figure");
+    let highest = scene.parts.iter().map(|part| {
+        let curves = part.items.iter().filter_map(|item| match item {
+            Item::Shape(shape @ Shape::Path(steps), paint) if steps.len() > 4 && paint.fill.is_some() => {
+                Some(corners(shape))
+            }
+            _ => None,
+        });
+        let height = |places: Vec<[f64; 2]>| {
+            let y = || places.iter().map(|[_, y]| *y);
+            y().fold(f64::MIN, f64::max) - y().fold(f64::MAX, f64::min)
+        };
+        curves.map(height).fold(0.0, f64::max)
+    });
+    let highest: Vec<f64> = highest.collect();
+    let peaks: Vec<f64> = both.iter().map(|one| one.report.figures.peak_activation.expect("a peak")).collect();
+    assert!((highest[1] / highest[0] - peaks[1] / peaks[0]).abs() < 1e-6, "{highest:?} {peaks:?}");
 }
 
 #[test]

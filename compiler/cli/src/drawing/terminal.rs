@@ -291,7 +291,7 @@ fn legend(tracks: &[Track], scale: &Scale, colours: bool) -> String {
             format!("{sign} {}", words(kind))
         })
         .collect();
-    if tracks.iter().any(|track| track.stages.len() > 1) {
+    if tracks.iter().any(|track| track.marks.iter().any(|mark| mark.nth_stage > 0)) {
         parts.push(if colours { "lighter: later stages" } else { "small letters: later stages" }.to_owned());
     }
     if tracks.iter().any(|track| track.marks.iter().any(|mark| mark.share != Occupancy::Whole)) {

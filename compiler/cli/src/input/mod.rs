@@ -20,6 +20,7 @@ use pipe_syntax::diagnostic::Diagnostics;
 use pipe_syntax::source::{Source, Sources};
 use pipe_syntax::torch::version::Version;
 use pipe_syntax::{stdlib, suggest};
+use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 use stream::STANDARD_INPUT;
 
@@ -312,6 +313,11 @@ impl TargetArguments {
             return Ok((standard_input()?, here));
         }
         let text = stream::source_text(&self.target);
+        let is_missing = text.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        if is_missing && stdlib::schedule(&self.target).is_some() {
+            let name = &self.target;
+            return Err(Failure::Usage(format!("there is no file `{name}`; did you mean `std:{name}`?")));
+        }
         let text = text.map_err(|error| Failure::Io(self.target.clone(), error))?;
         let folder = Path::new(&self.target).parent().map(Path::to_owned).unwrap_or(here);
         Ok((Source { name: self.target.clone(), text }, folder))

@@ -186,8 +186,8 @@ pub(crate) fn can_write(path: &Path) -> Result<(), Failure> {
 
 /// The form of a file to be written, by the ending of its name; `wanted` says which there are.
 pub(crate) fn form_of<T: Copy>(path: &Path, forms: &[(&str, T)], wanted: &str) -> Result<T, Failure> {
-    let ending = path.extension().and_then(|ending| ending.to_str());
-    let form = forms.iter().find(|(name, _)| ending == Some(name)).map(|(_, form)| *form);
+    let ending = path.extension().unwrap_or_default();
+    let form = forms.iter().find(|(name, _)| ending.eq_ignore_ascii_case(name)).map(|(_, form)| *form);
     form.ok_or_else(|| Failure::Usage(format!("{}: {wanted}", path.display())))
 }
 

@@ -2,7 +2,7 @@
 
 use crate::tracks::Track;
 
-/// The longest tasks for which each piece has room, beyond the warm-up and the cool-down.
+/// The tasks of median length for which each piece has room, beyond the warm-up and the cool-down.
 const LEAST: f64 = 2.0;
 
 /// What is shown of a timeline.
@@ -47,14 +47,20 @@ fn fitting(timelines: &[&[Track]], end: f64, room: f64) -> Vec<[f64; 2]> {
     let tracks = || timelines.iter().flat_map(|tracks| tracks.iter());
     let first = |track: &Track| track.marks.first().map(|mark| super::units(mark.start));
     let last = |track: &Track| track.marks.last().map(|mark| super::units(mark.end));
-    // Until every device works, and since one of them does not any more; at least as long, as weights may fill it.
+    // Until every device works, and since one of them does not any more; at least as long, as weights may fill it. Of
+    // several timelines the longest one ends last.
     let warm_up = tracks().filter_map(first).fold(0.0, f64::max);
-    let cool_down = (end - tracks().filter_map(last).fold(end, f64::min)).max(warm_up);
-    let times = || tracks().flat_map(|track| &track.marks).map(|mark| super::units(mark.end - mark.start));
-    let slot = times().filter(|time| *time > 0.0).fold(end, f64::min);
-    let longest = times().fold(slot, f64::max);
+    let ends = |tracks: &&&[Track]| tracks.iter().filter_map(last).fold(0.0, f64::max);
+    let longest = timelines.iter().max_by(|one, other| ends(one).total_cmp(&ends(other)));
+    let drained = longest.into_iter().flat_map(|tracks| tracks.iter()).filter_map(last).fold(end, f64::min);
+    let cool_down = (end - drained).max(warm_up);
+    let mut times: Vec<f64> =
+        tracks().flat_map(|track| &track.marks).map(|mark| super::units(mark.end - mark.start)).collect();
+    times.retain(|time| *time > 0.0);
+    times.sort_by(f64::total_cmp);
+    let (Some(&slot), Some(&usual)) = (times.first(), times.get((times.len().max(1) - 1) / 2)) else { return whole };
     // Some of the steady state belongs to all three.
-    let steady = ((room - warm_up - cool_down) / 3.0).max(LEAST * longest);
+    let steady = ((room - warm_up - cool_down) / 3.0).max(LEAST * usual);
     let steady = (steady / slot).floor() * slot;
     let round = |time: f64| (time / slot).round() * slot;
     let middle = round((warm_up + end - cool_down) / 2.0 - steady / 2.0);

@@ -143,14 +143,20 @@ fn time(picture: &Picture, ticks: u64) -> f64 {
     ticks as f64 / picture.clock.ticks_per_unit as f64
 }
 
-/// Memory over time: all devices have the same scale.
+/// The unit of memory of a target, and the most that one of its devices holds.
+pub(super) fn most(picture: &Picture) -> Option<(&'static str, f64)> {
+    let memory = memory(picture)?;
+    let most = memory.devices.iter().map(|device| device.peak).max()?;
+    Some((memory.measure.unit, amount(memory, most)))
+}
+
+/// Memory over time: all devices of a figure have the same scale, where they have the same unit.
 fn curves(sheet: &Sheet<'_>, part: &mut Part, picture: &Picture, offset: f64) {
     let Some(memory) = memory(picture) else { return };
-    let most = memory.devices.iter().map(|device| device.peak).max().unwrap_or(0).max(1);
     let high = sheet.sizes.curve;
     for (device, track) in memory.devices.iter().enumerate() {
         let base = sheet.top(device) + offset + high;
-        let y = |parts: u64| base - high * parts as f64 / most as f64;
+        let y = |parts: u64| base - high * amount(memory, parts) / sheet.most_memory.max(f64::MIN_POSITIVE);
         for piece in sheet.axis.pieces() {
             let to = piece.to.min(time(picture, picture.makespan));
             // The level at its begin, and every later one.

@@ -5,7 +5,7 @@ use super::sheet::{Sheet, edge, fill, never};
 use super::sizes::Sizes;
 use super::{FAINT, PAPER, WRONG, font, layers};
 use crate::palette::{Ground, shade};
-use crate::tracks::Mark;
+use crate::tracks::{Mark, Track};
 use pipe_ir::task::TaskKind;
 
 /// Stages of a device whose colours are shown.
@@ -45,6 +45,8 @@ impl Sheet<'_> {
     pub(super) fn entries(&self) -> Vec<Vec<Entry>> {
         let Self { shown, sizes, look, .. } = self;
         let n_stages = shown.tracks.iter().map(|track| track.stages.len()).max().unwrap_or(1);
+        let n_shown =
+            shown.marks().filter(|(_, mark)| mark.runs).map(|(_, mark)| mark.nth_stage + 1).max().unwrap_or(1);
         let any = |wanted: &dyn Fn(&Mark) -> bool| shown.marks().any(|(_, mark)| wanted(mark));
         let mut all = Vec::new();
         for kind in TaskKind::ALL.into_iter().filter(|kind| any(&|mark| mark.runs && mark.task.kind == *kind)) {
@@ -52,10 +54,10 @@ impl Sheet<'_> {
                 fill: Some(fill(kind, nth, n_stages)),
                 stroke: Some(edge(shade(kind, Ground::Light, nth, n_stages), sizes)),
             };
-            let boxes = (0..n_stages.min(SHADES)).map(own).collect();
+            let boxes = (0..n_shown.min(SHADES)).map(own).collect();
             all.push(Entry { sign: Sign::Boxes(boxes), words: words(kind) });
         }
-        if any(&|mark| mark.runs) {
+        if shown.tracks.iter().any(has_gap) {
             let idle = Paint { fill: Some(Fill::Hatched), stroke: None };
             all.push(Entry { sign: Sign::Boxes(vec![idle]), words: "bubble" });
         }
@@ -83,6 +85,12 @@ impl Sheet<'_> {
         }
         rows.into_iter().map(|(_, row)| row).collect()
     }
+}
+
+/// Whether a device waits between two of its tasks.
+fn has_gap(track: &Track) -> bool {
+    let runs: Vec<&Mark> = track.marks.iter().filter(|mark| mark.runs).collect();
+    runs.windows(2).any(|pair| pair[0].end < pair[1].start)
 }
 
 /// How high all rows are.

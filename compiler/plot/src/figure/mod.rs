@@ -58,8 +58,8 @@ pub struct Look {
     pub width: Option<f64>,
     /// How high all of it is, likewise.
     pub height: Option<f64>,
-    /// What stands above the tracks.
-    pub title: Title,
+    /// What stands above the tracks of each target; of all where there is one, and their names where there is none.
+    pub titles: Vec<Title>,
     /// What is shown of the time; all of it, if that is not said.
     pub crop: Option<Crop>,
     /// What is shown besides tasks.
@@ -80,7 +80,7 @@ pub enum Title {
 impl Look {
     /// As figures for a medium are drawn where nothing else is said.
     pub const fn of(medium: Medium) -> Self {
-        Self { medium, width: None, height: None, title: Title::Name, crop: None, layers: Vec::new() }
+        Self { medium, width: None, height: None, titles: Vec::new(), crop: None, layers: Vec::new() }
     }
 }
 
@@ -92,11 +92,23 @@ impl Look {
 pub fn draw(compilations: &[&Compilation], look: &Look) -> Result<Scene, String> {
     let sizes = Sizes::of(look.medium);
     let shown = compilations.iter().map(|one| Shown::new(one, look)).collect::<Result<Vec<_>, _>>()?;
+    if let Some(pair) = shown.windows(2).find(|pair| pair[0].unit != pair[1].unit) {
+        let [one, other] = [&pair[0], &pair[1]].map(|own| (own.name, own.unit.unwrap_or("units of costs")));
+        return Err(format!("`{}` takes {} and `{}` {}: one axis has one unit", one.0, one.1, other.0, other.1));
+    }
     let left = shown.iter().map(|one| one.left(&sizes)).fold(0.0, f64::max);
     let right = shown.iter().map(|one| one.right(&sizes, look)).fold(sizes.right, f64::max);
     let axis = axis(&shown, (look, &sizes), [left, right])?;
     let width = look.width.map_or(axis.end() + right, |width| width.max(axis.end() + right));
-    let mut sheets: Vec<Sheet<'_>> = shown.iter().map(|one| Sheet::new(one, &axis, look, width)).collect();
+    // One scale for all that count in one unit.
+    let most = |one: &Shown<'_>| one.picture.as_ref().and_then(layers::most);
+    let scale_of = |one: &Shown<'_>| {
+        let own = most(one).map(|(unit, _)| unit);
+        shown.iter().filter_map(most).filter(|(unit, _)| Some(*unit) == own).map(|(_, most)| most).fold(0.0, f64::max)
+    };
+    let title = |place: usize| look.titles.get(if look.titles.len() == 1 { 0 } else { place }).unwrap_or(&Title::Name);
+    let sheet = |(place, one)| Sheet::new(one, &axis, (look, title(place)), (width, scale_of(one)));
+    let mut sheets: Vec<Sheet<'_>> = shown.iter().enumerate().map(sheet).collect();
     let height: f64 = sheets.iter().map(Sheet::height).sum();
     if let Some(wanted) = look.height {
         let n_tracks: usize = shown.iter().map(|one| one.tracks.len()).sum();

@@ -1,6 +1,6 @@
 //! One target of a figure: what stands above its tracks, these, and the time axis below them.
 
-use super::axis::{Axis, round_step};
+use super::axis::{Axis, Piece, round_step};
 use super::scene::{Anchor, Fill, Paint, Part, Step, Stroke, Text};
 use super::sizes::{Medium, Sizes};
 use super::{
@@ -22,11 +22,17 @@ pub(super) struct Sheet<'a> {
     pub(super) sizes: Sizes,
     pub(super) look: &'a Look,
     pub(super) width: f64,
+    /// What fills the height of a curve of memory.
+    pub(super) most_memory: f64,
+    /// What stands above the tracks.
+    title: &'a Title,
     /// The height of a task, and from one track to the next.
     pub(super) task: f64,
     pub(super) pitch: f64,
     /// Kinds whose tasks are all wide enough for letters before the number.
     lettered: Vec<TaskKind>,
+    /// By kind: how wide the longest text of a task is. Of tasks that take as long, all have theirs or none.
+    widest: [f64; TaskKind::ALL.len()],
     /// Lines above the tracks and below the legend.
     head: Vec<Line>,
     foot: Vec<Line>,
@@ -43,7 +49,12 @@ struct Line {
 }
 
 impl<'a> Sheet<'a> {
-    pub(super) fn new(shown: &'a Shown<'a>, axis: &'a Axis, look: &'a Look, width: f64) -> Self {
+    pub(super) fn new(
+        shown: &'a Shown<'a>,
+        axis: &'a Axis,
+        (look, title): (&'a Look, &'a Title),
+        (width, most_memory): (f64, f64),
+    ) -> Self {
         let sizes = Sizes::of(look.medium);
         let is_wide = |(track, mark): (&Track, &Mark)| {
             units(mark.end - mark.start) * axis.scale >= written(&named(track, mark), &sizes)
@@ -59,13 +70,22 @@ impl<'a> Sheet<'a> {
             sizes,
             look,
             width,
+            most_memory,
+            title,
             task,
             pitch: base + layers::height(shown, look, &sizes),
             lettered: TaskKind::ALL.into_iter().filter(is_lettered).collect(),
+            widest: [0.0; TaskKind::ALL.len()],
             head: Vec::new(),
             foot: Vec::new(),
             legend: Vec::new(),
         };
+        let is_shown = |(_, mark): &(&Track, &Mark)| axis.parts(units(mark.start), units(mark.end)).next().is_some();
+        for (track, mark) in shown.marks().filter(is_shown) {
+            let own = written(&sheet.label(track, mark), &sizes);
+            let widest = &mut sheet.widest[mark.task.kind.index()];
+            *widest = widest.max(own);
+        }
         sheet.head = sheet.title();
         sheet.foot = sheet.wrapped(shown.why.iter().map(|line| (line.clone(), sizes.figures, false, WRONG_INK)));
         sheet.legend = sheet.entries();
@@ -104,7 +124,9 @@ impl<'a> Sheet<'a> {
         let head = self.head.iter().map(Line::height).sum::<f64>();
         // Above the moment at which it is stuck stands a word.
         let word = if self.shown.compilation.stuck.is_some() { 0.5 * self.sizes.small } else { 0.0 };
-        self.sizes.above + head + self.sizes.head + word
+        // And above the peaks their heading.
+        let heading = if self.head.is_empty() && self.peaks().is_some() { 1.7 * self.sizes.small } else { 0.0 };
+        self.sizes.above + head + self.sizes.head.max(heading) + word
     }
 
     /// Where the tasks of a device begin.
@@ -157,13 +179,13 @@ impl<'a> Sheet<'a> {
         let Self { shown, sizes, .. } = self;
         let report = &shown.compilation.report;
         let mut lines = Vec::new();
-        let name = match &self.look.title {
+        let name = match self.title {
             Title::Name => Some(shown.name.to_owned()),
             Title::Words(words) => Some(words.clone()),
             Title::None => None,
         };
         lines.extend(name.map(|name| (name, sizes.title, true, INK)));
-        let has_figures = self.look.title == Title::Name && self.look.medium == Medium::Screen;
+        let has_figures = *self.title == Title::Name && self.look.medium == Medium::Screen;
         if has_figures {
             let figures = if shown.compilation.stuck.is_some() { vec![numbers(report)] } else { figures(report) };
             lines.extend(figures.into_iter().map(|line| (line, sizes.figures, false, FAINT)));
@@ -207,8 +229,8 @@ impl<'a> Sheet<'a> {
             let first = (piece.from / step - 1e-6).ceil().max(0.0) + 0.0;
             let multiples = (0..).map(|nth| (first + f64::from(nth)) * step);
             let mut moments: Vec<f64> = multiples.take_while(|time| *time <= piece.to.min(last) * 1.000_001).collect();
-            // Each piece has one.
-            if moments.is_empty() {
+            // Each piece has one, up to the end.
+            if moments.is_empty() && piece.from < last {
                 moments.push(piece.from);
             }
             for time in moments {
@@ -241,7 +263,9 @@ impl<'a> Sheet<'a> {
     }
 
     fn peaks_x(&self) -> f64 {
-        self.axis.x(units(self.shown.makespan)).min(self.axis.end()) + self.sizes.small
+        let is_cut = self.axis.pieces().len() > 1;
+        let end = if is_cut { self.axis.end() } else { self.axis.x(units(self.shown.makespan)) };
+        end + self.sizes.small
     }
 
     /// The peak of a device.
@@ -323,7 +347,7 @@ impl<'a> Sheet<'a> {
             part.rectangle([start, top, width, tall], round, paint);
             let words = self.label(track, mark);
             let is_high = height >= font::CAPITALS * sizes.number + 2.0 * sizes.hair;
-            if is_high && width + 0.01 * sizes.number >= written(&words, sizes) - sizes.hair {
+            if is_high && width + 0.01 * sizes.number >= self.widest[mark.task.kind.index()] - sizes.hair {
                 let colour = if mark.runs { colour.ink() } else { FAINT };
                 let base = top + (height + font::CAPITALS * sizes.number) / 2.0;
                 let at = [start + width / 2.0, base];
@@ -335,7 +359,9 @@ impl<'a> Sheet<'a> {
     /// Two slanted lines where time is left out, above the tracks and below them.
     fn cuts(&self, part: &mut Part) {
         let size = self.sizes.cut / 4.0;
-        for [from, to] in self.axis.cuts() {
+        let is_before_the_end = |(_, next): &([f64; 2], &Piece)| next.from < units(self.shown.makespan);
+        let cuts = self.axis.cuts().zip(&self.axis.pieces()[1..]).filter(is_before_the_end);
+        for ([from, to], _) in cuts {
             let middle = (from + to) / 2.0;
             for y in [self.tracks_top(), self.bottom()] {
                 for x in [middle - size / 2.0, middle + size / 2.0] {

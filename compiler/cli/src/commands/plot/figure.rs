@@ -10,6 +10,9 @@ const MILLIMETRES: f64 = 25.4;
 /// One column of a page with two, and both, as most styles of papers have them.
 const COLUMN: f64 = 240.0;
 const PAGE: f64 = 504.0;
+/// The shortest length and the longest one, in points.
+const LEAST: f64 = 20.0;
+const MOST: f64 = 20_000.0;
 
 /// Arguments about figures.
 #[derive(clap::Args, Clone, Debug)]
@@ -22,9 +25,10 @@ pub(super) struct FigureArguments {
     /// How high the figure is, as in `--height 60mm`: tracks take what is left
     #[arg(long, value_name = "LENGTH", requires = "output", value_parser = length)]
     height: Option<Points>,
-    /// What stands above the tracks: `none`, or these words instead of the name of the schedule
+    /// What stands above the tracks instead of the name of the schedule: words, or `none`; of several
+    /// targets once for each, in their order, or once `none` for all
     #[arg(long, value_name = "WORDS", requires = "output")]
-    title: Option<String>,
+    title: Vec<String>,
     /// Leaves time out: `fit` shows the warm-up, a piece of the steady state and the cool-down, with
     /// numbers that can be read; or the pieces to show, as in `0..12,40..46,90..`
     #[arg(long, value_name = "PIECES", requires = "output", value_parser = crop)]
@@ -69,15 +73,18 @@ pub(super) enum Width {
     Columns(u16),
     /// Of a figure.
     Length(Points),
+    /// Of a figure on a screen.
+    Pixels(Points),
 }
 
 impl FigureArguments {
-    /// How figures are drawn, in a file that is for paper where nothing else is said, or for a screen.
-    pub(super) fn look(&self, width: Option<Width>, usual: Medium) -> Result<Look, Failure> {
-        let medium = match self.medium {
-            Some(Purpose::Screen) => Medium::Screen,
-            Some(Purpose::Paper) => Medium::Paper,
-            None => usual,
+    /// How figures of so many targets are drawn, in a file that is for paper where nothing else is said, or for a
+    /// screen. What has a width as paper has it is for paper.
+    pub(super) fn look(&self, width: Option<Width>, usual: Medium, n_targets: usize) -> Result<Look, Failure> {
+        let medium = match (self.medium, width) {
+            (Some(Purpose::Screen), _) => Medium::Screen,
+            (Some(Purpose::Paper), _) | (None, Some(Width::Length(_))) => Medium::Paper,
+            (None, _) => usual,
         };
         let of_medium = |Points(points): Points| match medium {
             Medium::Screen => points * 96.0 / INCH,
@@ -88,14 +95,18 @@ impl FigureArguments {
                 let help = format!("a figure's width has a unit, as in `--width {columns}px` or `--width 240pt`");
                 return Err(Failure::Usage(help));
             }
-            Some(Width::Length(length)) => Some(of_medium(length)),
+            Some(Width::Length(length) | Width::Pixels(length)) => Some(of_medium(length)),
             None => None,
         };
-        let title = match self.title.as_deref() {
-            None => Title::Name,
-            Some("none") => Title::None,
-            Some(words) => Title::Words(words.to_owned()),
-        };
+        let title = |words: &String| if words == "none" { Title::None } else { Title::Words(words.clone()) };
+        let titles: Vec<Title> = self.title.iter().map(title).collect();
+        let is_for_each = titles.is_empty() || titles.len() == n_targets || titles == [Title::None];
+        if !is_for_each {
+            let count = titles.len();
+            let message =
+                format!("{n_targets} targets have {n_targets} titles, or once `--title none`; these are {count}");
+            return Err(Failure::Usage(message));
+        }
         let layer = |shown: &Shown| match shown {
             Shown::Memory => Layer::Memory,
             Shown::Transfers => Layer::Transfers,
@@ -104,7 +115,7 @@ impl FigureArguments {
             Shown::CriticalPath => Layer::CriticalPath,
         };
         let layers = self.show.iter().map(layer).collect();
-        Ok(Look { medium, width, height: self.height.map(of_medium), title, crop: self.crop.clone(), layers })
+        Ok(Look { medium, width, height: self.height.map(of_medium), titles, crop: self.crop.clone(), layers })
     }
 
     /// The first option that says something about figures.
@@ -112,16 +123,11 @@ impl FigureArguments {
         let given = [
             (self.medium.is_some(), "--for"),
             (self.height.is_some(), "--height"),
-            (self.title.is_some(), "--title"),
+            (!self.title.is_empty(), "--title"),
             (self.crop.is_some(), "--crop"),
             (!self.show.is_empty(), "--show"),
         ];
         given.into_iter().find(|(given, _)| *given).map(|(_, name)| name)
-    }
-
-    /// Whether the title is of one target.
-    pub(super) fn names_one(&self) -> bool {
-        self.title.as_deref().is_some_and(|title| title != "none")
     }
 }
 
@@ -136,7 +142,8 @@ pub(super) fn width(text: &str) -> Result<Width, String> {
     match text {
         "column" => Ok(Width::Length(Points(COLUMN))),
         "page" => Ok(Width::Length(Points(PAGE))),
-        _ => length(text).map(Width::Length),
+        _ if text.ends_with("px") => length(text).map(Width::Pixels),
+        _ => length(text).map(Width::Length).map_err(|why| format!("{why}; or `column` (240pt) or `page` (504pt)")),
     }
 }
 
@@ -151,10 +158,15 @@ fn length(text: &str) -> Result<Points, String> {
         "px" => INCH / 96.0,
         _ => return Err("a length has a unit: `240pt`, `85mm`, `8.5cm`, `3.3in` or `800px`".to_owned()),
     };
-    let number: Option<f64> = number.trim().parse().ok();
+    let number: f64 = number.trim().parse().map_err(|_| format!("`{number}` is no number"))?;
     // A4 is 842 points high; posters are larger.
-    let points = number.map(|number| number * times).filter(|points| (20.0..=20_000.0).contains(points));
-    points.map(Points).ok_or_else(|| "a length is between 20pt and 20000pt".to_owned())
+    let points = number * times;
+    match (LEAST..=MOST).contains(&points) {
+        true => Ok(Points(points)),
+        false => {
+            Err(format!("a length is between {}{unit} and {}{unit}", (LEAST / times).ceil(), (MOST / times).floor()))
+        }
+    }
 }
 
 /// `fit`, or pieces of time.
@@ -162,13 +174,16 @@ fn crop(text: &str) -> Result<Crop, String> {
     if text == "fit" {
         return Ok(Crop::Fitting);
     }
+    let moment = |text: &str| text.trim().parse::<f64>().ok().filter(|moment| (0.0..1e15).contains(moment));
     let piece = |piece: &str| {
-        let (from, to) = piece.split_once("..")?;
-        let moment = |text: &str| text.trim().parse::<f64>().ok().filter(|moment| (0.0..1e15).contains(moment));
-        let from = if from.is_empty() { 0.0 } else { moment(from)? };
-        let to = if to.is_empty() { None } else { Some(moment(to)?) };
-        (to.is_none_or(|to| from < to)).then_some((from, to))
+        let written = || "`fit`, or pieces of time as in `0..12,40..46,90..`".to_owned();
+        let (from, to) = piece.split_once("..").ok_or_else(written)?;
+        let from = if from.is_empty() { 0.0 } else { moment(from).ok_or_else(written)? };
+        let to = if to.is_empty() { None } else { Some(moment(to).ok_or_else(written)?) };
+        match to {
+            Some(to) if to <= from => Err(format!("the piece `{piece}` ends before it begins, or is empty")),
+            _ => Ok((from, to)),
+        }
     };
-    let pieces: Option<Vec<_>> = text.split(',').map(piece).collect();
-    pieces.map(Crop::Pieces).ok_or_else(|| "`fit`, or pieces of time as in `0..12,40..46,90..`".to_owned())
+    text.split(',').map(piece).collect::<Result<_, _>>().map(Crop::Pieces)
 }

@@ -9,6 +9,7 @@ use crate::drawing::{golden, terminal};
 use crate::input::{Format, TimedArguments};
 use crate::output::diagnostics::Look;
 use crate::output::findings::{outcome, show_diagnostics};
+use crate::output::wrap::fit;
 use crate::output::{Failure, colours_out, form_of, print, print_page, terminal_width, write, write_with};
 use figure::Width;
 use pipe_compiler::{Certificates, Compilation};
@@ -69,8 +70,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     }
     let width = match arguments.width {
         Some(Width::Columns(columns)) => columns.into(),
-        Some(Width::Length(_)) => {
-            let help = "the width of a drawing in the terminal is a number of columns, and a page has none";
+        Some(Width::Length(_) | Width::Pixels(_)) => {
+            let help = "this is the width of a figure: add `-o x.pdf` or `-o x.svg`; in the terminal it is in columns";
             return Err(Failure::Usage(help.to_owned()));
         }
         None => terminal_width(),
@@ -87,7 +88,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         page(path, &compilation, &sources)?;
         say_written(arguments, path)?;
     } else {
-        print_page(&terminal::draw(&compilation, Look { width, colours: colours_out() }))?;
+        // What is said beside the tracks goes on below where it is too long.
+        let drawn = terminal::draw(&compilation, Look { width, colours: colours_out() });
+        if arguments.width.is_some() { print(&fit(&drawn, width))? } else { print_page(&drawn)? }
     }
     Ok(outcome(&compilation))
 }
@@ -96,12 +99,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 fn write_figure(arguments: &Arguments, path: &Path, form: Form) -> Result<Outcome, Failure> {
     let first = &arguments.timed;
     let usual = if form == Form::Pdf { Medium::Paper } else { Medium::Screen };
-    let look = arguments.figure.look(arguments.width, usual)?;
-    if arguments.figure.names_one() && !arguments.others.is_empty() {
-        return Err(Failure::Usage(
-            "`--title` names one target; of several each has its own name, or `none`".to_owned(),
-        ));
-    }
+    let look = arguments.figure.look(arguments.width, usual, 1 + arguments.others.len())?;
     let mut compilations = Vec::new();
     for target in std::iter::once(&first.target.target).chain(&arguments.others) {
         let mut timed = first.clone();
