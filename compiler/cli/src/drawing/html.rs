@@ -94,8 +94,8 @@ pub fn write(title: &str, shown: &Shown<'_>, out: &mut dyn Write) -> io::Result<
     Ok(())
 }
 
-/// What is shown as JSON in which no text can end the script that it stands in. Names of forms look like addresses: they
-/// are written so that who looks through a page for what it loads finds none.
+/// What is shown as JSON in which no text can end the script that it stands in. Names of forms look like addresses:
+/// they are written so that who looks through a page for what it loads finds none.
 fn data(shown: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     let json = serde_json::to_string(shown)?;
     let json = json.replace('<', "\\u003c").replace("//", "\\/\\/").replace("url(", "url\\u0028");

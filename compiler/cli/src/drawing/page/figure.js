@@ -19,7 +19,7 @@ Object.assign(Timeline.prototype, {
 /// Says what draws the picture of a schedule that is too large for the page.
 function figureDialog(root) {
   const words = h("div");
-  const dialog = h("dialog", { class: "keys", "aria-label": "Save figure" }, h("h2", {}, "Save figure"), words, h("form", { method: "dialog" }, h("button", {}, "Close")));
+  const dialog = h("dialog", { "aria-label": "Save figure" }, h("h2", {}, "Save figure"), words, h("form", { method: "dialog" }, h("button", {}, "Close")));
   root.append(dialog);
   return (command, refused) => {
     const said = command ? [h("p", {}, "The page does not hold the picture of so many tasks. This command draws it:"), quoted(command)] : [h("p", {}, refused)];
