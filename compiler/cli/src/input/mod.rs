@@ -53,16 +53,17 @@ pub(crate) struct TargetArguments {
     /// the activations of one microbatch
     #[arg(long, value_name = "UNITS", value_parser = MemoryLimit::parse, allow_negative_numbers = true)]
     pub(crate) memory: Option<MemoryLimit>,
-    /// What activations count in units: `W` which part waits for `W` when `B` has ended, `F` what a
-    /// stage saves, as in `W=0.366`, `W=11/30` or `W=0.5,F[0]=1.5`
+    /// How many units activations take: `F` what a stage saves in its forward, `W` the share of it
+    /// that its `W` still needs after its `B`, as in `W=0.366`, `W=11/30` or `W=0.5,F[0]=1.5`
     #[arg(long, value_name = "SHARES", value_parser = str::parse::<Shares>)]
     pub(crate) activation: Option<Shares>,
     /// Stages that run their forward once more for the backward pass, so that they hold less:
     /// `all`, `none`, or stages as in `0..3,5`
     #[arg(long, value_name = "STAGES", value_parser = str::parse::<Recomputation>)]
     pub(crate) recompute: Option<Recomputation>,
-    /// What lives in the memory of the hosts and comes to the devices for its uses: `activations`,
-    /// `optimizer`, `parameters`, several between commas, `none`, or `auto` for what makes it fit
+    /// What lives in the memory of the hosts and is copied to a device when it is used:
+    /// `activations`, `optimizer`, `parameters`, several between commas, `none`, or `auto` for what
+    /// makes it fit
     #[arg(long, value_name = "WHAT", value_parser = str::parse::<Wanted>)]
     pub(crate) offload: Option<Wanted>,
     /// What the replicas of a stage divide instead of each keeping all of it, by the stages of
