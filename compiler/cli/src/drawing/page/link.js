@@ -62,6 +62,7 @@ class Link {
     if (peak !== undefined && Number(peak) < model.nDevices && timeline.peakOf !== Number(peak)) timeline.showPeak(Number(peak));
     const [, device, name] = parts.get("task")?.match(/^d(\d+) (.+)$/) ?? [];
     timeline.select(device === undefined ? -1 : model.find(name, Number(device)), view === null);
+    if (timeline.selected >= 0) timeline.panels.uncover(timeline.rows[model.device[timeline.selected]]);
     const range = moments("range");
     if (range) timeline.measureRange(...range);
   }
