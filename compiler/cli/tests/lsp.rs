@@ -246,6 +246,24 @@ fn findings_are_fixed_at_a_key() {
     editing::check("actions", editing::shown::actions);
 }
 
+#[test]
+fn texts_are_folded() {
+    editing::check("folds", editing::shown::folds);
+}
+
+#[test]
+fn calls_say_what_they_take() {
+    editing::check("signatures", editing::shown::signature);
+}
+
+#[test]
+fn words_have_roles() {
+    let mut client = Client::start(&folder("lsp-legend", &[]));
+    let abilities = client.ask("initialize", json!({"capabilities": {}}));
+    let legend = &abilities["capabilities"]["semanticTokensProvider"]["legend"];
+    editing::check("roles", |document| editing::shown::roles(document, legend));
+}
+
 /// Whoever takes every default of a snippet of the VS Code extension has a source that is accepted and in the style.
 #[test]
 fn snippets_are_accepted() {
@@ -270,6 +288,72 @@ fn snippets_are_accepted() {
         pipec(&place, "check used.pipe", "").with(0);
         pipec(&place, "fmt --check x.pipe", "").with(0);
     }
+}
+
+/// `name kind of a declaration, file` of what a workspace has for a query.
+fn found(client: &mut Client, query: &str) -> Vec<String> {
+    let symbols = client.ask("workspace/symbol", json!({"query": query}));
+    let one = |symbol: &Value| {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let uri = text(&symbol["location"]["uri"]);
+        let file = uri.rsplit('/').next().unwrap_or_default().to_owned();
+        let line = &symbol["location"]["range"]["start"]["line"];
+        format!("{} {} {file}:{line}", text(&symbol["containerName"]), text(&symbol["name"]))
+    };
+    symbols.as_array().cloned().unwrap_or_default().iter().map(one).collect()
+}
+
+#[test]
+fn declarations_of_a_workspace_are_found() {
+    let files = [("x.pipe", "import \"y.pipe\"\n"), ("y.pipe", "schedule own_y { }\n"), ("z.pipe", "model own_z {")];
+    let cache = folder("lsp-workspace", &files);
+    for (name, text) in [("deep", "// é\nparam own_deep = 2\nlayer ( {\n"), (".hidden", "param own_hidden = 1\n")] {
+        std::fs::create_dir_all(cache.join(name)).expect("a folder");
+        std::fs::write(cache.join(name).join("a b.pipe"), text).expect("a file");
+    }
+    let mut client = Client::start(&cache);
+    let root = uri_of(&cache);
+    client.ask("initialize", json!({"capabilities": {}, "workspaceFolders": [{"uri": root, "name": "w"}]}));
+    let saved = ["schedule own_y y.pipe:0", "parameter own_deep a%20b.pipe:1"];
+    assert_eq!(found(&mut client, ""), [saved[1], saved[0]]);
+    // What is open counts, not what is saved.
+    client.open(&uri_of(&cache.join("y.pipe")), "\nschedule own_y { }\npipeline own_q { }\n");
+    client.open(URI, "layer untitled { }\n");
+    let now = ["schedule own_y y.pipe:1", "pipeline own_q y.pipe:2", "layer untitled untitled:Untitled-1:0", saved[1]];
+    let all = found(&mut client, "");
+    assert_eq!((all.len(), now.iter().all(|one| all.contains(&(*one).to_owned()))), (4, true), "{all:?}");
+    assert_eq!(found(&mut client, "OWNQ"), ["pipeline own_q y.pipe:2"]);
+    assert_eq!(found(&mut client, "vhalf"), ["schedule v_half v_half.pipe:5"]);
+    assert_eq!(found(&mut client, "no such thing"), [""; 0]);
+    assert_eq!(client.end(), Some(0));
+    // Without a folder, there is what is open.
+    let (mut client, _) = session("no-workspace", "model alone { }\n");
+    assert_eq!(found(&mut client, ""), ["model alone untitled:Untitled-1:0"]);
+}
+
+/// Whatever was typed so far: every question has an answer.
+#[test]
+fn damaged_texts_are_answered() {
+    let (mut client, _) = session("damaged", "");
+    let text = FIRST.replace("schedule", "// 🦀 é\nschedule") + "pipeline p { schedule own(min(1, \"é\n";
+    let ends: Vec<usize> = (0..=text.len()).step_by(11).filter(|end| text.is_char_boundary(*end)).collect();
+    for (turn, end) in ends.iter().enumerate() {
+        let texts = [text[..*end].to_owned(), text[*end..].to_owned()];
+        for (half, text) in texts.into_iter().enumerate() {
+            let version = 2 * turn + half + 2;
+            let place = json!({"line": text.matches('\n').count(), "character": 99});
+            let change = json!({"textDocument": {"uri": URI, "version": version}, "contentChanges": [{"text": text}]});
+            client.tell("textDocument/didChange", change);
+            for method in ["foldingRange", "semanticTokens/full", "signatureHelp", "codeAction"] {
+                let params = json!({
+                    "textDocument": {"uri": URI}, "position": place, "range": {"start": place, "end": place},
+                    "context": {"diagnostics": []},
+                });
+                client.ask(&format!("textDocument/{method}"), params);
+            }
+        }
+    }
+    assert_eq!(client.end(), Some(0));
 }
 
 #[test]
@@ -361,9 +445,18 @@ fn answers_take_no_time_on_three_hundred_lines() {
     let line = text.lines().position(|line| line.contains("schedule my_1f1b {")).expect("it is there") as u32;
     let document = json!({"textDocument": {"uri": URI}, "options": {}, "context": {"includeDeclaration": true}, "newName": "mine"});
     let mut report = String::new();
-    for method in
-        ["hover", "definition", "references", "completion", "rename", "formatting", "documentSymbol", "inlayHint"]
-    {
+    for method in [
+        "hover",
+        "definition",
+        "references",
+        "completion",
+        "rename",
+        "formatting",
+        "documentSymbol",
+        "inlayHint",
+        "foldingRange",
+        "semanticTokens/full",
+    ] {
         let mut times: Vec<Duration> = (0..40)
             .map(|turn| {
                 // Every question is about a text that was changed just now.

@@ -1,14 +1,18 @@
-//! What editors ask for: where each name is declared and used, what stands at a place, and what can be written there.
+//! What editors ask for: where each name is declared and used, what stands at a place, what can be written there, what
+//! words are for their colours, and what can be folded.
 //!
 //! Every name of a schedule has one meaning: `s` of its `place`, of its block and of its `let`s is
 //! one definition, at the first of these places. Names that nothing declares have no entry.
 
 pub mod completion;
+pub mod folds;
 pub mod hover;
 mod items;
 pub mod place;
 pub mod reference;
+pub mod roles;
 mod scopes;
+pub mod signature;
 
 use pipe_syntax::ast::{self, Declaration};
 use pipe_syntax::files::Files;

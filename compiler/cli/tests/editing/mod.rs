@@ -11,7 +11,7 @@
 
 pub(crate) mod shown;
 
-use super::client::{Client, marked};
+use super::client::{Client, at, marked};
 use super::process::folder;
 use serde_json::Value;
 use std::fmt::Write;
@@ -26,6 +26,12 @@ pub(crate) struct Document<'c> {
 }
 
 impl Document<'_> {
+    /// Asks about the place of the mark.
+    pub(crate) fn ask(&mut self, method: &str) -> Value {
+        let params = at(&self.uri, self.place);
+        self.client.ask(method, params)
+    }
+
     /// Waits until the compiler is done with the text.
     pub(crate) fn findings(&mut self) -> Vec<Value> {
         self.client.findings(&self.uri, 1)

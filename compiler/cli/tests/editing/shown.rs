@@ -56,6 +56,54 @@ pub(crate) fn actions(document: &mut Document<'_>) -> String {
     shown
 }
 
+/// Lines that can be folded, and which stay to be seen of them.
+pub(crate) fn folds(document: &mut Document<'_>) -> String {
+    let folds = document.ask("textDocument/foldingRange");
+    let line = |fold: &Value| {
+        let number = |name: &str| fold[name].as_u64().expect("a number");
+        let first = document.text.lines().nth(number("startLine") as usize).unwrap_or_default();
+        format!("{}..{} {}: {}\n", number("startLine") + 1, number("endLine") + 1, text(&fold["kind"]), first.trim())
+    };
+    folds.as_array().expect("a list").iter().map(line).collect()
+}
+
+/// The call with its parameters, the one that is written in `«»`.
+pub(crate) fn signature(document: &mut Document<'_>) -> String {
+    let help = document.ask("textDocument/signatureHelp");
+    let Some(signature) = help["signatures"].get(0) else { return "nothing\n".to_owned() };
+    let label: Vec<u16> = text(&signature["label"]).encode_utf16().collect();
+    let active = help["activeParameter"].as_u64().expect("a number") as usize;
+    let ends = &signature["parameters"][active]["label"];
+    let part = |from: usize, to: usize| String::from_utf16(&label[from..to]).expect("whole letters");
+    let end = |index: usize| ends[index].as_u64().map(|end| end as usize);
+    let shown = match (end(0), end(1)) {
+        (Some(start), Some(end)) => part(0, start) + "«" + &part(start, end) + "»" + &part(end, label.len()),
+        _ => part(0, label.len()),
+    };
+    let doc = text(&signature["documentation"]["value"]).lines().next().unwrap_or_default();
+    format!("{shown}\n{}", if doc.is_empty() { String::new() } else { format!("doc: {doc}\n") })
+}
+
+/// Every word with a role, a line for each line of the text.
+pub(crate) fn roles(document: &mut Document<'_>, legend: &Value) -> String {
+    let tokens = document.ask("textDocument/semanticTokens/full");
+    let data: Vec<u64> = tokens["data"].as_array().expect("a list").iter().filter_map(Value::as_u64).collect();
+    let (mut line, mut character) = (0, 0);
+    let mut lines: Vec<Vec<String>> = vec![Vec::new(); document.text.lines().count()];
+    for token in data.chunks(5) {
+        let &[down, right, length, kind, bits] = token else { panic!("{} numbers", data.len()) };
+        character = if down == 0 { character + right } else { right };
+        line += down;
+        let place = |character: u64| byte(&document.text, &json!({"line": line, "character": character}));
+        let word = &document.text[place(character)..place(character + length)];
+        let traits = legend["tokenModifiers"].as_array().into_iter().flatten().enumerate();
+        let traits = traits.filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, name)| format!(".{}", text(name)));
+        let kind = text(&legend["tokenTypes"][kind as usize]);
+        lines[line as usize].push(format!("{word}:{kind}{}", traits.collect::<String>()));
+    }
+    lines.iter().filter(|line| !line.is_empty()).map(|line| line.join("  ") + "\n").collect()
+}
+
 fn text(value: &Value) -> &str {
     value.as_str().expect("a text")
 }

@@ -9,6 +9,7 @@ mod errors;
 mod grammar;
 mod mistakes;
 mod scan;
+pub mod tokens;
 
 use crate::ast;
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};

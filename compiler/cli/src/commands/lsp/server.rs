@@ -1,7 +1,7 @@
 //! What the client says, and what it is answered.
 
 use super::analysis::{Analysis, Figure, Job};
-use super::answers::{actions, completion, hover, outline, places, rename};
+use super::answers::{actions, completion, folding, hover, outline, places, rename, signature, tokens, workspace};
 use super::documents::{Document, Documents, Project};
 use super::uris;
 use crate::Outcome;
@@ -30,6 +30,8 @@ pub(super) struct Server {
     known: BTreeMap<String, Known>,
     /// Documents that have findings in the editor.
     marked: BTreeSet<String>,
+    /// Folders that the client has open.
+    folders: Vec<PathBuf>,
     phase: Phase,
 }
 
@@ -78,7 +80,7 @@ type Answer = Result<Value, Refusal>;
 impl Server {
     pub(super) fn new(jobs: Sender<Job>) -> Self {
         let (known, marked) = (BTreeMap::new(), BTreeSet::new());
-        Self { documents: Documents::default(), jobs, known, marked, phase: Phase::New }
+        Self { documents: Documents::default(), jobs, known, marked, folders: Vec::new(), phase: Phase::New }
     }
 
     /// How the session ended, if it has.
@@ -106,6 +108,7 @@ impl Server {
         match (self.phase, request.method.as_str()) {
             (Phase::New, "initialize") => {
                 self.phase = Phase::Ready;
+                self.folders = folders(&request.params);
                 return Ok(abilities());
             }
             (Phase::New, _) => {
@@ -141,6 +144,14 @@ impl Server {
                 self.whole(&params, |here| Ok(actions::actions(here, &wanted)))
             }
             "textDocument/formatting" => self.whole(&params, |here| Ok(outline::formatting(here))),
+            "textDocument/foldingRange" => self.whole(&params, |here| Ok(folding::folding(here))),
+            "textDocument/semanticTokens/full" => self.whole(&params, |here| Ok(tokens::tokens(here))),
+            "textDocument/signatureHelp" => self.at(params, |here| Ok(signature::help(here))),
+            "workspace/symbol" => {
+                let query = params["query"].as_str().unwrap_or_default();
+                let projects = self.projects();
+                Ok(workspace::symbols(&projects, &self.folders, query))
+            }
             "textDocument/documentSymbol" => self.whole(&params, |here| Ok(outline::symbols(here))),
             "textDocument/inlayHint" => self.whole(&params, |here| Ok(outline::hints(here))),
             other => Err(Refusal(ErrorCode::MethodNotFound, format!("`{other}` is not known here"))),
@@ -272,6 +283,14 @@ impl Server {
     }
 }
 
+/// The folders that a client says it has open.
+fn folders(initialize: &Value) -> Vec<PathBuf> {
+    let several = initialize["workspaceFolders"].as_array().into_iter().flatten().map(|folder| &folder["uri"]);
+    let several: Vec<&Value> = several.collect();
+    let named = if several.is_empty() { vec![&initialize["rootUri"]] } else { several };
+    named.into_iter().filter_map(|uri| uri.as_str().and_then(uris::to_path)).collect()
+}
+
 fn read<T: DeserializeOwned>(params: Value) -> Result<T, Refusal> {
     serde_json::from_value(params).map_err(|error| Refusal(ErrorCode::InvalidParams, error.to_string()))
 }
@@ -297,6 +316,10 @@ fn abilities() -> Value {
             "codeActionProvider": {"codeActionKinds": [CodeActionKind::QUICKFIX, actions::FIX_ALL]},
             "documentFormattingProvider": true,
             "documentSymbolProvider": true,
+            "workspaceSymbolProvider": true,
+            "foldingRangeProvider": true,
+            "signatureHelpProvider": {"triggerCharacters": ["(", ","]},
+            "semanticTokensProvider": {"legend": tokens::legend(), "full": true},
             "inlayHintProvider": true,
         },
         "serverInfo": {"name": "pipec", "version": env!("CARGO_PKG_VERSION")},

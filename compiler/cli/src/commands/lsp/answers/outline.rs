@@ -42,7 +42,7 @@ pub(in crate::commands::lsp) fn symbols(here: &Here<'_>) -> Value {
 }
 
 /// As the protocol counts kinds of symbols.
-fn kind(kind: NameKind) -> u8 {
+pub(super) fn kind(kind: NameKind) -> u8 {
     match kind {
         NameKind::Schedule => 12,
         NameKind::Layer => 5,
