@@ -7,6 +7,7 @@ mod analysis;
 mod answers;
 mod diagnostics;
 mod documents;
+mod here;
 mod positions;
 mod server;
 mod transport;

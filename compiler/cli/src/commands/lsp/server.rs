@@ -1,8 +1,9 @@
 //! What the client says, and what it is answered.
 
-use super::analysis::{Analysis, Figure, Job};
+use super::analysis::{Analysis, Job};
 use super::answers::{actions, completion, folding, hover, outline, places, rename, signature, tokens, workspace};
-use super::documents::{Document, Documents, Project};
+use super::documents::{Documents, Project};
+use super::here::{Figures, Here, Refusal};
 use super::uris;
 use crate::Outcome;
 use lsp_server::{ErrorCode, Message, Notification, Request, RequestId, Response};
@@ -10,7 +11,6 @@ use lsp_types::{
     CodeActionKind, CodeActionParams, DidChangeTextDocumentParams, DidCloseTextDocumentParams,
     DidOpenTextDocumentParams, RenameParams, TextDocumentPositionParams,
 };
-use pipe_ide::NameKind;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,9 +18,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::mpsc::Sender;
-
-/// Figures by kind and name.
-pub(super) type Figures = BTreeMap<(NameKind, String), Figure>;
 
 /// One session.
 pub(super) struct Server {
@@ -51,28 +48,6 @@ enum Phase {
     Ready,
     Closing,
     Ended(Outcome),
-}
-
-/// Why a request has no answer: a number of the protocol, and words.
-pub(super) struct Refusal(ErrorCode, String);
-
-impl Refusal {
-    /// Something that the user can be told.
-    pub(super) fn because(reason: impl Into<String>) -> Self {
-        Self(ErrorCode::RequestFailed, reason.into())
-    }
-}
-
-/// A place in a document, with all that is known of it.
-pub(super) struct Here<'s> {
-    pub(super) document: &'s Document,
-    pub(super) project: Rc<Project>,
-    pub(super) byte: usize,
-    pub(super) figures: &'s Figures,
-    /// Findings of the document.
-    pub(super) findings: &'s [Value],
-    /// Whether these are of the text as it is now.
-    pub(super) is_fresh: bool,
 }
 
 type Answer = Result<Value, Refusal>;

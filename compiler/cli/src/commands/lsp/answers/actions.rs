@@ -1,7 +1,7 @@
 //! Fixes of findings as the protocol says them: each by itself, and all of errors that can be made at once.
 
 use crate::commands::lsp::diagnostics::{Remedy, remedy};
-use crate::commands::lsp::server::Here;
+use crate::commands::lsp::here::Here;
 use lsp_types::{CodeActionKind, CodeActionParams, DiagnosticSeverity, Range, TextEdit};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
 //! What can be written next, as the protocol says it.
 
-use crate::commands::lsp::server::Here;
+use crate::commands::lsp::here::Here;
 use pipe_ide::completion::{self, OfferKind};
 use pipe_syntax::source::FileId;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! What can be folded, as the protocol says it.
 
-use crate::commands::lsp::server::Here;
+use crate::commands::lsp::here::Here;
 use lsp_types::FoldingRangeKind;
 use pipe_ide::folds::{Fold, FoldKind, folds};
 use serde_json::{Value, json};

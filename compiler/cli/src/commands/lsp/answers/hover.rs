@@ -1,6 +1,6 @@
 //! What stands under the mouse, as the protocol says it.
 
-use crate::commands::lsp::server::Here;
+use crate::commands::lsp::here::Here;
 use pipe_ide::Definition;
 use pipe_syntax::diagnostic::Code;
 use pipe_syntax::source::FileId;

@@ -1,6 +1,6 @@
 //! Whole documents: their declarations, the figures beside them, and their style.
 
-use crate::commands::lsp::server::Here;
+use crate::commands::lsp::here::Here;
 use pipe_ide::{Definition, NameKind};
 use pipe_syntax::format::format;
 use pipe_syntax::source::FileId;

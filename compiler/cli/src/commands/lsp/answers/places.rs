@@ -1,7 +1,7 @@
 //! Where a name is declared, and where it is used.
 
 use crate::commands::lsp::documents::Project;
-use crate::commands::lsp::server::Here;
+use crate::commands::lsp::here::Here;
 use pipe_ide::Definition;
 use pipe_ide::place::Place;
 use pipe_syntax::source::Span;

@@ -2,7 +2,7 @@
 
 use super::places::uses;
 use crate::commands::lsp::documents::{Project, copies};
-use crate::commands::lsp::server::{Here, Refusal};
+use crate::commands::lsp::here::{Here, Refusal};
 use crate::commands::lsp::uris;
 use lsp_types::TextEdit;
 use pipe_ide::reference::CONSTANTS;

@@ -1,6 +1,6 @@
 //! What a call takes, as the protocol says it.
 
-use crate::commands::lsp::server::Here;
+use crate::commands::lsp::here::Here;
 use pipe_ide::signature::signature;
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Roles of words as the protocol counts them: each from the place of the one before.
 
-use crate::commands::lsp::server::Here;
+use crate::commands::lsp::here::Here;
 use pipe_ide::roles::{Role, TRAITS, roles};
 use pipe_syntax::source::FileId;
 use serde_json::{Value, json};
