@@ -1,4 +1,4 @@
-//! What can be folded away: brackets over several lines, comments, imports. Of damaged texts too.
+//! Folding ranges: brackets over several lines, comments and imports, also in texts with syntax errors.
 
 use pipe_syntax::parse::tokens::{TokenKind, tokens};
 use std::collections::BTreeMap;
@@ -14,12 +14,12 @@ pub enum FoldKind {
     Region,
 }
 
-/// Lines of which the first one stays to be seen.
+/// A range of lines. Its first line stays visible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fold {
-    /// From 0.
+    /// Counted from 0.
     pub first: usize,
-    /// From 0.
+    /// Counted from 0.
     pub last: usize,
     /// What they hold.
     pub kind: FoldKind,
@@ -74,11 +74,11 @@ pub fn folds(text: &str) -> Vec<Fold> {
                     ")" => "(",
                     _ => "[",
                 };
-                // A bracket without its end is passed over.
+                // An unclosed bracket does not fold.
                 if let Some(index) = open.iter().rposition(|(bracket, _)| *bracket == opening) {
                     let first = open[index].1;
                     open.truncate(index);
-                    // The closing bracket stays to be seen.
+                    // The closing bracket stays visible.
                     add(first, line.saturating_sub(1), FoldKind::Region);
                 }
             }

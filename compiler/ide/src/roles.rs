@@ -1,4 +1,4 @@
-//! What every word of a text is, for its colour: the parser knows kinds of words, and [`Names`] what names mean.
+//! The role of every word, for semantic highlighting: the parser knows token kinds, and [`Names`] resolves names.
 
 use crate::reference::{self, CONSTANTS};
 use crate::{NameKind, Names};
@@ -120,7 +120,7 @@ const fn role(kind: NameKind) -> (Role, u32) {
     }
 }
 
-/// A name that nothing in the sources declares.
+/// A name without a declaration in the sources.
 fn undeclared(kind: TokenKind, name: &str) -> (Role, u32) {
     match kind {
         TokenKind::Called => (Role::Function, STANDARD),
@@ -130,7 +130,7 @@ fn undeclared(kind: TokenKind, name: &str) -> (Role, u32) {
     }
 }
 
-/// A word of a declaration that does not parse: only words of the language are known there.
+/// A word of a declaration with syntax errors: only keywords are known there.
 fn word(word: &str) -> Option<(Role, u32)> {
     let constant = CONSTANTS.iter().any(|(constant, _)| *constant == word);
     let task = reference::KINDS.iter().any(|(kind, _)| *kind == word);

@@ -1,4 +1,4 @@
-//! What a call takes, while its arguments are written: of schedules, layers, models, functions and optimizers.
+//! Signature help: the parameters of schedules, layers, models, functions and optimizers.
 
 use crate::place::Place;
 use crate::reference::{self, NUMBERS};
@@ -32,7 +32,7 @@ struct Open<'t> {
     named: Option<&'t str>,
 }
 
-/// The innermost call around a place that is known.
+/// The innermost call around a position whose callee is known.
 pub fn signature(place: &Place<'_>) -> Option<Signature> {
     let before = place.text().get(..place.byte)?;
     let begins = parse::declaration_starts(before).last().unwrap_or(0);
@@ -68,7 +68,7 @@ fn open<'t>(words: &[&'t str]) -> Vec<Open<'t>> {
         match *word {
             "(" => {
                 let (name, before) = (back(1), back(2));
-                // Those of a declaration are not given, but made.
+                // The parameters of a declaration are no arguments.
                 let is_head = depth == 0 && matches!(before, "schedule" | "layer" | "model");
                 let is_name = name.starts_with(|letter: char| letter.is_ascii_alphanumeric() || "_\"".contains(letter));
                 let call = Open { name, before, complete: 0, named: None };
@@ -129,7 +129,7 @@ fn optimizer(name: &str) -> Option<(Vec<String>, String)> {
     Some((std::iter::once("learning_rate".to_owned()).chain(settings).collect(), String::new()))
 }
 
-/// What is said behind a `config.json`.
+/// The settings that may follow a `config.json`.
 fn settings() -> Vec<String> {
     let default = |default: Option<i64>| default.map(|value| format!(" = {value}")).unwrap_or_default();
     SETTINGS.iter().map(|setting| setting.name.to_owned() + &default(setting.default)).collect()

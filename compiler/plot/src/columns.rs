@@ -27,7 +27,8 @@ fn signed(number: u64) -> i64 {
 }
 
 /// `share` is 1 for the first of two tasks that share the device and 2 for the second; `after` is
-/// one more than the position of the task that was waited for, `statement` than that of its statement.
+/// one more than the position of the task that was waited for. `statement` is one more than the position of its
+/// statement.
 pub(super) fn tasks<S: Serializer>(tasks: &[DrawnTask], serializer: S) -> Result<S::Ok, S::Error> {
     let share = |task: &DrawnTask| match task.share {
         Occupancy::Whole => 0,

@@ -1,6 +1,6 @@
 //! Why a target cannot run, in words that pictures of it share.
 
-use crate::figures::number;
+use crate::numbers::number;
 use crate::stop::{Misfit, StopWait};
 use crate::{DrawnTask, Picture};
 use pipe_ir::units::Bytes;

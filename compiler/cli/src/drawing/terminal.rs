@@ -251,7 +251,7 @@ fn plain(mark: &Mark, number: &str, columns: usize, scale: &Scale) -> String {
     text
 }
 
-/// Round moments below the tracks, none of which is cut off.
+/// The time axis: round times, and no number that is cut off.
 fn axis(scale: &Scale) -> String {
     let units = |ticks: Ticks| ticks.0 as f64 / Ticks::UNIT.0 as f64;
     let step = round_step(units(scale.makespan) * BETWEEN / scale.columns.max(1) as f64);

@@ -1,25 +1,25 @@
-//! Which time is shown where a timeline is too long for its figure.
+//! Cropping: which part of the time a figure shows.
 
 use crate::tracks::Track;
 
-/// The tasks of median length for which each piece has room, beyond the warm-up and the cool-down.
+/// The shortest piece of the steady state, in tasks of median length.
 const LEAST: f64 = 2.0;
 
 /// What is shown of a timeline.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Crop {
-    /// The warm-up, a piece of the steady state and the cool-down, each as long as fits with numbers on its tasks.
+    /// The warm-up, a piece of the steady state and the cool-down.
     Fitting,
-    /// These pieces of time: since when, and until when, where that is not the end.
+    /// Pieces of time: start, and end unless it is that of the timeline.
     Pieces(Vec<(f64, Option<f64>)>),
 }
 
 impl Crop {
-    /// Pieces of time in order that do not overlap, for timelines the longest of which ends at `end`. `room` is how
-    /// much time there is room for, where numbers are to be read.
+    /// Pieces of time in order, without overlap. The longest timeline ends at `end`; `room` is the time that fits into
+    /// the figure with readable numbers.
     ///
     /// # Errors
-    /// If nothing is left, or pieces overlap.
+    /// If a piece is empty, or pieces overlap.
     pub(super) fn times(&self, timelines: &[&[Track]], end: f64, room: f64) -> Result<Vec<[f64; 2]>, String> {
         match self {
             Self::Fitting => Ok(fitting(timelines, end, room)),
@@ -47,8 +47,8 @@ fn fitting(timelines: &[&[Track]], end: f64, room: f64) -> Vec<[f64; 2]> {
     let tracks = || timelines.iter().flat_map(|tracks| tracks.iter());
     let first = |track: &Track| track.marks.first().map(|mark| super::units(mark.start));
     let last = |track: &Track| track.marks.last().map(|mark| super::units(mark.end));
-    // Until every device works, and since one of them does not any more; at least as long, as weights may fill it. Of
-    // several timelines the longest one ends last.
+    // The warm-up ends when every device has started. The cool-down begins when a device of the longest timeline has
+    // finished, and is at least as long as the warm-up, because `W` may fill it.
     let warm_up = tracks().filter_map(first).fold(0.0, f64::max);
     let ends = |tracks: &&&[Track]| tracks.iter().filter_map(last).fold(0.0, f64::max);
     let longest = timelines.iter().max_by(|one, other| ends(one).total_cmp(&ends(other)));
@@ -59,13 +59,13 @@ fn fitting(timelines: &[&[Track]], end: f64, room: f64) -> Vec<[f64; 2]> {
     times.retain(|time| *time > 0.0);
     times.sort_by(f64::total_cmp);
     let (Some(&slot), Some(&usual)) = (times.first(), times.get((times.len().max(1) - 1) / 2)) else { return whole };
-    // Some of the steady state belongs to all three.
+    // Each of the three pieces shows some of the steady state.
     let steady = ((room - warm_up - cool_down) / 3.0).max(LEAST * usual);
     let steady = (steady / slot).floor() * slot;
     let round = |time: f64| (time / slot).round() * slot;
     let middle = round((warm_up + end - cool_down) / 2.0 - steady / 2.0);
     let pieces = [[0.0, round(warm_up + steady)], [middle, middle + steady], [end - round(cool_down + steady), end]];
-    // A cut is worth it where it saves more than it takes away.
+    // Without enough time to leave out, show all of it.
     let is_apart = pieces.windows(2).all(|pair| pair[0][1] + 2.0 * slot < pair[1][0]);
     if is_apart { pieces.to_vec() } else { whole }
 }

@@ -5,7 +5,7 @@ use super::scene::{Fill, Paint, Part, Step, Stroke};
 use super::sheet::{Sheet, UNITS};
 use super::sizes::Sizes;
 use super::{FAINT, INK, Look, PAPER, Shown};
-use crate::figures::number;
+use crate::numbers::number;
 use crate::palette::Colour;
 use crate::{Memory, Picture};
 use pipe_ir::instruction::{Class, Direction};
@@ -21,7 +21,7 @@ pipe_ir::words! {
         Transfers "transfers"
         /// Bars below each device: copies between it and its host.
         Copies "copies"
-        /// Bars below each device: what it does together with others.
+        /// Bars below each device: its collectives.
         Collectives "collectives"
         /// The tasks that make the step as long as it is.
         CriticalPath "critical-path"
@@ -31,7 +31,7 @@ pipe_ir::words! {
 const LIGHT: Colour = Colour::new(0xd9_de_e4);
 const MIDDLE: Colour = Colour::new(0x87_95_a1);
 
-/// The layers of a target: not bars of which it has none.
+/// The layers that are drawn of a target. Layers without contents take no room.
 fn shown(target: &Shown<'_>, look: &Look) -> Vec<Layer> {
     let Some(picture) = &target.picture else { return Vec::new() };
     let is_there = |layer: &Layer| match layer {
@@ -44,7 +44,7 @@ fn shown(target: &Shown<'_>, look: &Look) -> Vec<Layer> {
     Layer::ALL.into_iter().filter(|layer| look.layers.contains(layer) && is_there(layer)).collect()
 }
 
-/// How high a layer is, below the tasks of each device.
+/// The height of a layer below the tasks of each device.
 fn height_of(layer: Layer, sizes: &Sizes) -> f64 {
     match layer {
         Layer::Memory => sizes.curve + sizes.hair,
@@ -54,12 +54,12 @@ fn height_of(layer: Layer, sizes: &Sizes) -> f64 {
     }
 }
 
-/// How much room layers take below the tasks of each device.
+/// The height of all layers below the tasks of each device.
 pub(super) fn height(target: &Shown<'_>, look: &Look, sizes: &Sizes) -> f64 {
     shown(target, look).into_iter().map(|layer| height_of(layer, sizes)).sum()
 }
 
-/// What stands above the column of peaks.
+/// The heading of the column of peaks.
 pub(super) fn heading(picture: &Picture) -> &'static str {
     match memory(picture) {
         Some(memory) if memory.measure.unit == "bytes" => "peak",
@@ -83,7 +83,7 @@ fn amount(memory: &Memory, parts: u64) -> f64 {
     parts as f64 * memory.measure.times as f64 / memory.measure.over as f64
 }
 
-/// What the signs of layers stand for.
+/// The legend of the layers.
 pub(super) fn entries(target: &Shown<'_>, look: &Look, sizes: &Sizes) -> Vec<Entry> {
     let entry = |sign, words| Entry { sign, words };
     let boxes = |paint| Sign::Boxes(vec![paint]);
@@ -104,13 +104,13 @@ fn curve(sizes: &Sizes) -> Paint {
     Paint { fill: Some(Fill::Plain(LIGHT)), stroke: Some(Stroke { colour: MIDDLE, width: sizes.edge, dash: None }) }
 }
 
-/// Activations are whole lines, and what comes back is dashed.
+/// Activations have solid lines, gradients and sums dashed ones.
 fn transfer(class: Class, sizes: &Sizes) -> Paint {
     let line = Paint::line(FAINT, sizes.edge);
     if class == Class::Activation { line } else { line.dashed([3.0 * sizes.edge, 2.0 * sizes.edge]) }
 }
 
-/// To the host hollow, as it leaves.
+/// Copies from the host are filled, copies to it are outlined.
 fn copy(direction: Direction, sizes: &Sizes) -> Paint {
     let edge = Stroke { colour: FAINT, width: sizes.edge, dash: None };
     match direction {
@@ -150,7 +150,7 @@ pub(super) fn most(picture: &Picture) -> Option<(&'static str, f64)> {
     Some((memory.measure.unit, amount(memory, most)))
 }
 
-/// Memory over time: all devices of a figure have the same scale, where they have the same unit.
+/// Memory over time. All curves of a figure with the same unit have the same scale.
 fn curves(sheet: &Sheet<'_>, part: &mut Part, picture: &Picture, offset: f64) {
     let Some(memory) = memory(picture) else { return };
     let high = sheet.sizes.curve;
@@ -159,7 +159,7 @@ fn curves(sheet: &Sheet<'_>, part: &mut Part, picture: &Picture, offset: f64) {
         let y = |parts: u64| base - high * amount(memory, parts) / sheet.most_memory.max(f64::MIN_POSITIVE);
         for piece in sheet.axis.pieces() {
             let to = piece.to.min(time(picture, picture.makespan));
-            // The level at its begin, and every later one.
+            // The level at the start of the piece.
             let before = track.levels.iter().rev().find(|(at, _)| time(picture, *at) <= piece.from);
             let mut steps = vec![Step::Move([piece.x, base])];
             let mut level = before.map_or(0, |(_, parts)| *parts);
@@ -180,8 +180,7 @@ fn curves(sheet: &Sheet<'_>, part: &mut Part, picture: &Picture, offset: f64) {
     }
 }
 
-/// Lines from the end of the task that sends to where it has arrived; between devices that are shown next to each
-/// other they are short.
+/// Lines from the end of the sending task to the moment of arrival on the other device.
 fn transfers(sheet: &Sheet<'_>, part: &mut Part, picture: &Picture) {
     for transfer in &picture.transfers {
         let (from, to) = (&picture.tasks[transfer.from as usize], &picture.tasks[transfer.to as usize]);

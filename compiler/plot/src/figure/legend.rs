@@ -1,4 +1,4 @@
-//! What colours and signs of a figure stand for, in as many rows as it takes.
+//! The legend, in as many rows as it needs.
 
 use super::scene::{Anchor, Fill, Paint, Part, Step, Stroke, Text};
 use super::sheet::{Sheet, edge, fill, never};
@@ -8,7 +8,7 @@ use crate::palette::{Ground, shade};
 use crate::tracks::{Mark, Track};
 use pipe_ir::task::TaskKind;
 
-/// Stages of a device whose colours are shown.
+/// The most stages whose colours the legend shows.
 const SHADES: usize = 4;
 
 /// A sign, and what it stands for.
@@ -25,7 +25,7 @@ pub(super) enum Sign {
     Boxes(Vec<Paint>),
     /// A line, with an arrow at its end or without.
     Line(Paint, bool),
-    /// Nothing: words about all others.
+    /// Nothing: a remark.
     Nothing,
 }
 
@@ -138,12 +138,12 @@ pub(super) fn draw(sheet: &Sheet<'_>, part: &mut Part, rows: &[Vec<Entry>]) {
     }
 }
 
-/// The head of an arrow.
+/// The size of an arrowhead.
 pub(super) fn arrow(sizes: &Sizes) -> f64 {
     0.65 * sizes.small
 }
 
-/// The thickness of what is wrong.
+/// The lines of errors.
 pub(super) fn wrong(sizes: &Sizes) -> Paint {
     Paint { fill: None, stroke: Some(Stroke { colour: WRONG, width: 2.67 * sizes.edge, dash: None }) }
 }

@@ -1,6 +1,6 @@
 //! Figures of timelines: a track per device, a colour per kind, letters and microbatch numbers, axis and legend.
 //!
-//! [`draw`] lays a figure out as a [`Scene`], once for all forms; [`svg`](crate::svg) and [`pdf`](crate::pdf) write it.
+//! [`draw`] lays a figure out as a [`Scene`], once; [`svg`](crate::svg) and [`pdf`](crate::pdf) write it.
 
 mod axis;
 mod crop;
@@ -30,14 +30,14 @@ use scene::Length;
 use sheet::Sheet;
 use sizes::Sizes;
 
-/// Tasks of one picture: more cannot be told apart, and fill a file of many megabytes.
+/// The most tasks of a figure. With more, the file has many megabytes and tasks cannot be told apart.
 const TASKS: usize = 40_000;
-/// How wide a timeline is on a screen, at least and at most.
+/// The smallest and the largest width of a timeline on a screen.
 const NARROWEST: f64 = 760.0;
 const WIDEST: f64 = 1800.0;
-/// The width of a figure on paper, unless it is said: one column of a page with two.
+/// The default width of a figure on paper: one of two columns.
 const COLUMN: f64 = 240.0;
-/// How high all tracks of a figure on paper may be, unless that is said.
+/// The default limit of the height of all tracks on paper.
 const HIGHEST: f64 = 420.0;
 
 const INK: Colour = Colour::new(0x1f_29_33);
@@ -46,7 +46,7 @@ const GRID: Colour = Colour::new(0xcb_d2_d9);
 const WRONG: Colour = Colour::new(0xc4_16_2a);
 const WRONG_INK: Colour = Colour::new(0xa5_0e_20);
 const PAPER: Colour = Colour::new(0xff_ff_ff);
-/// The lines of idle time, and what is behind them.
+/// The colours of idle time: lines and background.
 pub(crate) const HATCH: [Colour; 2] = [Colour::new(0xd5_da_e0), Colour::new(0xf3_f4_f6)];
 
 /// How a figure is drawn.
@@ -54,13 +54,13 @@ pub(crate) const HATCH: [Colour; 2] = [Colour::new(0xd5_da_e0), Colour::new(0xf3
 pub struct Look {
     /// What it is for.
     pub medium: Medium,
-    /// How wide it is, in pixels or points; as wide as is good for it, if that is not said.
+    /// Its width in pixels or points. By default it depends on the tasks.
     pub width: Option<f64>,
-    /// How high all of it is, likewise.
+    /// Its height in pixels or points. By default it depends on the number of devices.
     pub height: Option<f64>,
-    /// What stands above the tracks of each target; of all where there is one, and their names where there is none.
+    /// One title for each target, or one for all. Empty: every target has its name.
     pub titles: Vec<Title>,
-    /// What is shown of the time; all of it, if that is not said.
+    /// Which part of the time is shown. By default all of it.
     pub crop: Option<Crop>,
     /// What is shown besides tasks.
     pub layers: Vec<Layer>,
@@ -78,17 +78,17 @@ pub enum Title {
 }
 
 impl Look {
-    /// As figures for a medium are drawn where nothing else is said.
+    /// The defaults for a medium.
     pub const fn of(medium: Medium) -> Self {
         Self { medium, width: None, height: None, titles: Vec::new(), crop: None, layers: Vec::new() }
     }
 }
 
-/// Lays out the timelines of targets above each other, on one time axis: also of one that breaks a limit, and how far
-/// one comes that is stuck.
+/// Lays out the timelines of targets above each other, on one time axis. A target that breaks a limit is drawn as well;
+/// one that deadlocks is drawn up to the deadlock.
 ///
 /// # Errors
-/// If one has no timeline or too many tasks to be looked at, or the figure is too small for what it shows.
+/// If a target has no timeline or too many tasks, if the units of time differ, or if the figure is too small.
 pub fn draw(compilations: &[&Compilation], look: &Look) -> Result<Scene, String> {
     let sizes = Sizes::of(look.medium);
     let shown = compilations.iter().map(|one| Shown::new(one, look)).collect::<Result<Vec<_>, _>>()?;
@@ -100,7 +100,7 @@ pub fn draw(compilations: &[&Compilation], look: &Look) -> Result<Scene, String>
     let right = shown.iter().map(|one| one.right(&sizes, look)).fold(sizes.right, f64::max);
     let axis = axis(&shown, (look, &sizes), [left, right])?;
     let width = look.width.map_or(axis.end() + right, |width| width.max(axis.end() + right));
-    // One scale for all that count in one unit.
+    // Targets with the same unit of memory share a scale.
     let most = |one: &Shown<'_>| one.picture.as_ref().and_then(layers::most);
     let scale_of = |one: &Shown<'_>| {
         let own = most(one).map(|(unit, _)| unit);
@@ -170,9 +170,9 @@ struct Shown<'a> {
     name: &'a str,
     tracks: Vec<Track>,
     makespan: Ticks,
-    /// What the unit of time is called, where it has a name.
+    /// The name of the unit of time, if it has one.
     unit: Option<&'static str>,
-    /// Of a target that something speaks against, or of which more than its tasks is shown.
+    /// Only if the target is rejected or layers are shown.
     picture: Option<Picture>,
     /// Why it is rejected, line by line.
     why: Vec<String>,
@@ -209,11 +209,11 @@ impl<'a> Shown<'a> {
         self.tracks.iter().flat_map(|track| track.marks.iter().map(move |mark| (track, mark)))
     }
 
-    /// Lengths per unit of time that what is written asks for.
+    /// Length per unit of time that leaves room for the text of every task.
     fn scale(&self, sizes: &Sizes) -> f64 {
         let slot = common_slot(&self.tracks).0 as f64;
         let per_slot = |(track, mark): (&Track, &Mark)| {
-            // Paper has no room for letters that colours say.
+            // On paper, the colour says the kind.
             let words = if sizes.unit == Length::Point { track.number(mark) } else { named(track, mark) };
             (sheet::written(&words, sizes) + sizes.hair) * slot / (mark.end - mark.start).0.max(1) as f64
         };
@@ -221,7 +221,7 @@ impl<'a> Shown<'a> {
         self.marks().map(per_slot).fold(least, f64::max).min(most) * Ticks::UNIT.0 as f64 / slot
     }
 
-    /// What stands to the left of the tracks, with its gap.
+    /// The width of the device names, with their gap.
     fn left(&self, sizes: &Sizes) -> f64 {
         let last = format!("d{}", self.tracks.len().saturating_sub(1));
         let device = font::width(&last, sizes.device, true);
@@ -229,7 +229,7 @@ impl<'a> Shown<'a> {
         device.max(unit) * sizes.slack + sizes.device
     }
 
-    /// What stands to the right of them.
+    /// The width of the column of peaks, if there is one.
     fn right(&self, sizes: &Sizes, look: &Look) -> f64 {
         let shows_memory = look.layers.contains(&Layer::Memory);
         if !shows_memory && look.medium == Medium::Paper {
@@ -248,9 +248,9 @@ fn named(track: &Track, mark: &Mark) -> String {
     format!("{}{}", mark.task.kind.letters(), track.number(mark))
 }
 
-/// What no other figure in a page has before its ids, unless it is of the same schedule and size.
+/// A prefix for ids. It differs between figures of different schedules or sizes.
 fn scope(name: &str, report: &Report) -> String {
-    // Ids begin with no digit.
+    // An id must not begin with a digit.
     let start = if name.starts_with(|letter: char| letter.is_ascii_alphabetic()) { "" } else { "_" };
     let word =
         start.chars().chain(name.chars()).map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' });

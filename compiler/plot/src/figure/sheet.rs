@@ -1,4 +1,4 @@
-//! One target of a figure: what stands above its tracks, these, and the time axis below them.
+//! One target of a figure: title, tracks and time axis.
 
 use super::axis::{Axis, Piece, round_step};
 use super::scene::{Anchor, Fill, Paint, Part, Step, Stroke, Text};
@@ -6,32 +6,32 @@ use super::sizes::{Medium, Sizes};
 use super::{
     FAINT, GRID, HIGHEST, INK, Layer, Look, PAPER, Shown, Title, WRONG_INK, font, layers, legend, named, units,
 };
-use crate::figures::{number, percent};
+use crate::numbers::{number, percent};
 use crate::palette::{Colour, Ground, halves, shade};
 use crate::tracks::{Mark, Occupancy, Track};
 use pipe_compiler::report::Report;
 use pipe_ir::task::TaskKind;
 
-/// Above the peaks of devices.
+/// The heading of the column of peaks.
 pub(super) const UNITS: &str = "peak, units";
 
-/// Where things stand in what is drawn of a target.
+/// The layout of one target.
 pub(super) struct Sheet<'a> {
     pub(super) shown: &'a Shown<'a>,
     pub(super) axis: &'a Axis,
     pub(super) sizes: Sizes,
     pub(super) look: &'a Look,
     pub(super) width: f64,
-    /// What fills the height of a curve of memory.
+    /// The memory that fills the whole height of a curve.
     pub(super) most_memory: f64,
-    /// What stands above the tracks.
+    /// Its title.
     title: &'a Title,
     /// The height of a task, and from one track to the next.
     pub(super) task: f64,
     pub(super) pitch: f64,
     /// Kinds whose tasks are all wide enough for letters before the number.
     lettered: Vec<TaskKind>,
-    /// By kind: how wide the longest text of a task is. Of tasks that take as long, all have theirs or none.
+    /// By kind: the width of its longest text. Narrower tasks have no text, so that equal tasks look alike.
     widest: [f64; TaskKind::ALL.len()],
     /// Lines above the tracks and below the legend.
     head: Vec<Line>,
@@ -92,7 +92,7 @@ impl<'a> Sheet<'a> {
         sheet
     }
 
-    /// Makes every track higher, or less high.
+    /// Changes the height of every track.
     ///
     /// # Errors
     /// If tasks would be too thin to be seen.
@@ -122,9 +122,9 @@ impl<'a> Sheet<'a> {
     /// Where the first track begins.
     pub(super) fn tracks_top(&self) -> f64 {
         let head = self.head.iter().map(Line::height).sum::<f64>();
-        // Above the moment at which it is stuck stands a word.
+        // Room for the word `stuck`.
         let word = if self.shown.compilation.stuck.is_some() { 0.5 * self.sizes.small } else { 0.0 };
-        // And above the peaks their heading.
+        // Room for the heading of the peaks.
         let heading = if self.head.is_empty() && self.peaks().is_some() { 1.7 * self.sizes.small } else { 0.0 };
         self.sizes.above + head + self.sizes.head.max(heading) + word
     }
@@ -140,7 +140,7 @@ impl<'a> Sheet<'a> {
         self.tracks_top() + self.pitch * self.n_tracks() as f64
     }
 
-    /// All of it, its upper edge at `top`.
+    /// Draws all of it, with its upper edge at `top`.
     pub(super) fn draw(&self, top: f64, scope: String) -> Part {
         let Shown { name, tracks, .. } = self.shown;
         let mut part = Part { title: format!("Timeline of {name}"), scope, items: Vec::new() };
@@ -159,12 +159,12 @@ impl<'a> Sheet<'a> {
         part
     }
 
-    /// Where what stands above and below the tracks begins.
+    /// The left edge of title and legend.
     pub(super) fn left(&self) -> f64 {
         if self.look.medium == Medium::Paper { self.sizes.hair } else { self.axis.pieces()[0].x }
     }
 
-    /// Lines that are no wider than the figure.
+    /// Wraps lines to the width of the figure.
     fn wrapped(&self, lines: impl Iterator<Item = (String, f64, bool, Colour)>) -> Vec<Line> {
         let room = self.width - self.left() - self.sizes.right.min(self.left());
         let each = lines.flat_map(|(words, size, bold, colour)| {
@@ -174,7 +174,7 @@ impl<'a> Sheet<'a> {
         each.collect()
     }
 
-    /// The name of the schedule and its figures, or how far it comes.
+    /// The name of the schedule with its figures, or where it deadlocks.
     fn title(&self) -> Vec<Line> {
         let Self { shown, sizes, .. } = self;
         let report = &shown.compilation.report;
@@ -211,13 +211,13 @@ impl<'a> Sheet<'a> {
         }
     }
 
-    /// A small text in the colour of what is beside the point.
+    /// A small grey text.
     pub(super) fn small(&self, part: &mut Part, at: [f64; 2], anchor: Anchor, words: &str) {
         let (size, words) = (self.sizes.small, words.to_owned());
         part.text(Text { at, anchor, size, bold: false, colour: FAINT, words });
     }
 
-    /// Vertical lines at round moments up to the last one, with their times below the tracks.
+    /// Vertical lines at round times, which stand below the tracks.
     fn time(&self, part: &mut Part) {
         let Self { axis, sizes, shown, .. } = self;
         let (top, bottom) = (self.tracks_top(), self.bottom());
@@ -229,7 +229,7 @@ impl<'a> Sheet<'a> {
             let first = (piece.from / step - 1e-6).ceil().max(0.0) + 0.0;
             let multiples = (0..).map(|nth| (first + f64::from(nth)) * step);
             let mut moments: Vec<f64> = multiples.take_while(|time| *time <= piece.to.min(last) * 1.000_001).collect();
-            // Each piece has one, up to the end.
+            // Every piece has at least one time.
             if moments.is_empty() && piece.from < last {
                 moments.push(piece.from);
             }
@@ -238,7 +238,7 @@ impl<'a> Sheet<'a> {
                 part.line([x, top], [x, bottom + 0.4 * sizes.small], Paint::line(GRID, sizes.edge * 1.33));
                 let words = number(time);
                 let half = font::width(&words, sizes.small, false) / 2.0;
-                // The last one may be at the edge.
+                // The last text must not cross the right edge.
                 let middle = x.min(self.width - half);
                 if middle - half > free {
                     self.small(part, [middle, y], Anchor::Middle, &words);
@@ -253,7 +253,7 @@ impl<'a> Sheet<'a> {
         }
     }
 
-    /// What stands above the column of peaks, where there is one.
+    /// The heading of the column of peaks, if there is one.
     fn peaks(&self) -> Option<&'static str> {
         let shown = self.shown;
         if self.look.layers.contains(&Layer::Memory) {
@@ -282,7 +282,7 @@ impl<'a> Sheet<'a> {
         let sizes = &self.sizes;
         let top = self.top(device);
         let base = top + (self.task + font::CAPITALS * sizes.device) / 2.0;
-        // Names of all devices, or of every second, fifth, ..
+        // Thin tracks: only every second, fifth or tenth device has its name.
         let every = round_step((sizes.device / self.pitch).max(1.0)) as usize;
         if device.is_multiple_of(every) {
             part.text(Text {
@@ -312,18 +312,18 @@ impl<'a> Sheet<'a> {
         }
     }
 
-    /// What stands on a task: its microbatch, behind the letters of its kind where they fit on all of the kind.
+    /// The text of a task: its microbatch, after the letters of its kind if they fit on all tasks of the kind.
     fn label(&self, track: &Track, mark: &Mark) -> String {
         let letters = if self.lettered.contains(&mark.task.kind) { mark.task.kind.letters() } else { "" };
         format!("{letters}{}", track.number(mark))
     }
 
-    /// A task, where it is shown. Its text comes later, in front of all shapes of the track.
+    /// Draws a task. Its text goes to `numbers`, because texts are drawn after all shapes.
     fn mark(&self, part: &mut Part, (track, mark): (&Track, &Mark), top: f64, numbers: &mut Vec<Text>) {
         let sizes = &self.sizes;
         let colour = shade(mark.task.kind, Ground::Light, mark.nth_stage, track.stages.len());
         for [start, end] in self.axis.parts(units(mark.start), units(mark.end)) {
-            // A hair of ground between neighbours, unless tasks are thinner than that themselves.
+            // A small gap between neighbours, unless tasks are thinner than the gap.
             let gap = if end - start > 4.0 * sizes.hair { sizes.hair } else { 0.0 };
             let width = (end - start - gap).max(0.3 * sizes.hair);
             let is_wide = width > 4.0 * sizes.hair;
@@ -342,7 +342,7 @@ impl<'a> Sheet<'a> {
                 Occupancy::First => (top, self.task / 2.0 - hair),
                 Occupancy::Second => (top + self.task / 2.0 + hair, self.task / 2.0 - hair),
             };
-            // A task that occupies neighbours is one block.
+            // A task that occupies several neighbouring devices is one block.
             let tall = height + if mark.goes_on { self.pitch - self.task } else { 0.0 };
             part.rectangle([start, top, width, tall], round, paint);
             let words = self.label(track, mark);
@@ -356,7 +356,7 @@ impl<'a> Sheet<'a> {
         }
     }
 
-    /// Two slanted lines where time is left out, above the tracks and below them.
+    /// Break marks where time is left out.
     fn cuts(&self, part: &mut Part) {
         let size = self.sizes.cut / 4.0;
         let is_before_the_end = |(_, next): &([f64; 2], &Piece)| next.from < units(self.shown.makespan);
@@ -396,18 +396,18 @@ pub(super) fn never(sizes: &Sizes) -> Stroke {
     Stroke { colour: FAINT, width: 1.33 * sizes.edge, dash: Some([4.0 * sizes.edge, 2.67 * sizes.edge]) }
 }
 
-/// What the numbers of the time axis are.
+/// The unit of the time axis.
 pub(super) fn unit_of_time(unit: Option<&'static str>) -> &'static str {
     unit.unwrap_or("time")
 }
 
-/// What a task is filled with: the colour of its kind, or where it has two halves both of theirs.
+/// The fill of a task: the colour of its kind, or the colours of its two halves.
 pub(super) fn fill(kind: TaskKind, nth_stage: usize, n_stages: usize) -> Fill {
     let shade = |kind| shade(kind, Ground::Light, nth_stage, n_stages);
     halves(kind).map_or_else(|| Fill::Plain(shade(kind)), |halves| Fill::Divided(halves.map(shade)))
 }
 
-/// How wide a text on a task is, with its margins.
+/// The width of a text on a task, with margins.
 pub(super) fn written(text: &str, sizes: &Sizes) -> f64 {
     font::width(text, sizes.number, false) + sizes.margin + sizes.hair
 }
@@ -418,7 +418,7 @@ fn numbers(report: &Report) -> String {
     format!("{devices} devices, {stages} stages, {} microbatches", report.sizes.microbatches.unwrap_or_default())
 }
 
-/// What is said of a whole step, in two lines.
+/// The figures of a step, in two lines.
 fn figures(report: &Report) -> Vec<String> {
     let show = |value: Option<f64>, form: fn(f64) -> String| value.map_or_else(|| "?".to_owned(), form);
     let figures = &report.figures;

@@ -4,7 +4,7 @@
 use super::scene::{Anchor, Paint, Part, Step, Text};
 use super::sheet::Sheet;
 use super::{FAINT, WRONG, WRONG_INK, legend, units};
-use crate::figures::{number, percent};
+use crate::numbers::{number, percent};
 use crate::stop::StopWait;
 use crate::tracks::Track;
 use crate::{DrawnTask, Picture};

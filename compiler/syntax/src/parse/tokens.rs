@@ -1,4 +1,4 @@
-//! Words, marks and comments of a text with what the grammar takes them for; for editors, so of damaged texts too.
+//! Tokens of a text with their grammatical roles, also where it has syntax errors: editors need them.
 
 use super::grammar::{Grammar, Rule};
 use super::scan::{self, Tokens};
@@ -43,7 +43,7 @@ pub enum TokenKind {
     Word,
 }
 
-/// A word, mark or comment; no line end is inside of it.
+/// A word, mark or comment. It does not span lines.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Token {
     /// Its bytes.
@@ -87,7 +87,7 @@ fn parsed(text: &str, part: Range<usize>, found: &mut Vec<Token>) -> bool {
     true
 }
 
-/// Visits what consists of nothing else, in the order of the text.
+/// Visits the leaves of the parse tree in the order of the text.
 fn leaves<'t>(pair: &Pair<'t, Rule>, parent: Rule, visit: &mut impl FnMut(&Pair<'t, Rule>, TokenKind)) {
     let mut inner = pair.clone().into_inner().peekable();
     if inner.peek().is_none() {

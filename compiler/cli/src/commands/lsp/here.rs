@@ -1,4 +1,4 @@
-//! What a request is about: a place in a document, with all that is known of it.
+//! The position that a request is about, with all that is known of its document.
 
 use super::analysis::Figure;
 use super::documents::{Document, Project};
@@ -11,17 +11,17 @@ use std::rc::Rc;
 /// Figures by kind and name.
 pub(super) type Figures = BTreeMap<(NameKind, String), Figure>;
 
-/// Why a request has no answer: a number of the protocol, and words.
+/// Why a request fails: an error code of the protocol and a message.
 pub(super) struct Refusal(pub(super) ErrorCode, pub(super) String);
 
 impl Refusal {
-    /// Something that the user can be told.
+    /// A message for the user.
     pub(super) fn because(reason: impl Into<String>) -> Self {
         Self(ErrorCode::RequestFailed, reason.into())
     }
 }
 
-/// A place in a document, with all that is known of it.
+/// A position in a document, with all that is known of the document.
 pub(super) struct Here<'s> {
     pub(super) document: &'s Document,
     pub(super) project: Rc<Project>,
@@ -29,6 +29,6 @@ pub(super) struct Here<'s> {
     pub(super) figures: &'s Figures,
     /// Findings of the document.
     pub(super) findings: &'s [Value],
-    /// Whether these are of the text as it is now.
+    /// Whether the findings belong to the current version of the text.
     pub(super) is_fresh: bool,
 }

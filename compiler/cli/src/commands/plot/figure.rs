@@ -78,8 +78,8 @@ pub(super) enum Width {
 }
 
 impl FigureArguments {
-    /// How figures of so many targets are drawn, in a file that is for paper where nothing else is said, or for a
-    /// screen. What has a width as paper has it is for paper.
+    /// How a figure of `n_targets` targets is drawn. Without `--for`, a width in points, millimetres or inches means
+    /// paper, and otherwise the form of the file decides (`usual`).
     pub(super) fn look(&self, width: Option<Width>, usual: Medium, n_targets: usize) -> Result<Look, Failure> {
         let medium = match (self.medium, width) {
             (Some(Purpose::Screen), _) => Medium::Screen,

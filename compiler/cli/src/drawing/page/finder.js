@@ -139,7 +139,7 @@ class Finder {
 }
 
 Object.assign(Timeline.prototype, {
-  /// The tasks that are to be seen among the others, ascending: those of the statement that one points at, or those that were found.
+  /// The highlighted tasks, ascending: those of the statement under the pointer, or those that were found.
   tasksLit() {
     if (this.pointed >= 0) return this.models[this.models.length - 1].statements.tasksOf(this.pointed);
     return this.panels.finder.hits;

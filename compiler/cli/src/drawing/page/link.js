@@ -1,4 +1,4 @@
-// The link to what is looked at: the fragment of the address has the time in view, the selected task, the range and the search.
+// Deep links: the fragment of the address has the time in view, the selected task, the range and the search.
 
 /// How long nothing has to change before the address does.
 const SETTLED = 250;

@@ -1,10 +1,10 @@
-// A stretch of time that is looked at: what devices do in it, and why they do nothing.
+// A selected range of time: what devices do in it, and why they are idle.
 
-/// Edges of tasks that are so near, in pixels, are meant.
+/// The ends of a range snap to edges of tasks within so many pixels.
 const SNAP = 6;
 
-/// What every device does between two moments: time in each kind of task, and without one for each cause. Of two tasks that
-/// share the device, each counts half of the time.
+/// What every device does between two moments: time in each kind of task, and idle time by cause. Two tasks that share
+/// the device count half of their time each.
 function sumsBetween(model, from, to) {
   const { kinds, causes } = model.picture;
   return model.picture.devices.map((_, device) => {

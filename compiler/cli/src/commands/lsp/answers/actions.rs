@@ -1,4 +1,4 @@
-//! Fixes of findings as the protocol says them: each by itself, and all of errors that can be made at once.
+//! Code actions: a quick fix for each finding, and one action that fixes all errors.
 
 use crate::commands::lsp::diagnostics::{Remedy, remedy};
 use crate::commands::lsp::here::Here;
@@ -6,7 +6,7 @@ use lsp_types::{CodeActionKind, CodeActionParams, DiagnosticSeverity, Range, Tex
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// The kind of the action that makes all fixes.
+/// The kind of the action that fixes all errors.
 pub(in crate::commands::lsp) const FIX_ALL: &str = "source.fixAll.pipec";
 
 /// A finding, as the editor has it, with its fix.
@@ -16,8 +16,8 @@ struct Fixable<'f> {
     remedy: Remedy,
 }
 
-/// The fixes of findings in a range, and that of all errors. None while findings are of another text than the one at
-/// hand: their edits would be made elsewhere.
+/// The quick fixes of findings in a range, and the action that fixes all errors. There are none while the findings
+/// belong to an older version of the text, because their edits would be applied in wrong places.
 pub(in crate::commands::lsp) fn actions(here: &Here<'_>, wanted: &CodeActionParams) -> Value {
     if !here.is_fresh {
         return json!([]);
@@ -50,7 +50,7 @@ fn read(finding: &Value) -> Option<Fixable<'_>> {
     Some(Fixable { finding, range, remedy: remedy(finding)? })
 }
 
-/// Only what is refused: a warning is about what is accepted, and may be meant.
+/// Only errors. A warning may be intended.
 fn is_error(finding: &Value) -> bool {
     finding["severity"] == json!(DiagnosticSeverity::ERROR)
 }
@@ -60,12 +60,12 @@ fn holds(wanted: &CodeActionKind, kind: &str) -> bool {
     kind.strip_prefix(wanted.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Whether two ranges share a place, their ends among them.
+/// Whether two ranges overlap or touch.
 fn meets(one: Range, other: Range) -> bool {
     one.start <= other.end && other.start <= one.end
 }
 
-/// The edits of all fixes, in their order, but for those that would change what one before them changes.
+/// The edits of all fixes in order, without those that overlap an earlier one.
 fn together<'f>(fixes: impl Iterator<Item = &'f [TextEdit]>) -> Vec<TextEdit> {
     let mut taken: Vec<TextEdit> = Vec::new();
     let mut starts = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! What can be folded, as the protocol says it.
+//! Folding ranges.
 
 use crate::commands::lsp::here::Here;
 use lsp_types::FoldingRangeKind;

@@ -1,4 +1,4 @@
-//! What a call takes, as the protocol says it.
+//! Signature help.
 
 use crate::commands::lsp::here::Here;
 use pipe_ide::signature::signature;
@@ -16,7 +16,7 @@ pub(in crate::commands::lsp) fn help(here: &Here<'_>) -> Value {
         parameters.push(json!({"label": [start, units(&label)]}));
     }
     label.push(')');
-    // Behind the last one, so that clients mark none.
+    // Past the last parameter, so that clients highlight none.
     let active = signature.active.unwrap_or(parameters.len());
     let doc = json!({"kind": "markdown", "value": signature.doc});
     let told = json!({"label": label, "documentation": doc, "parameters": parameters, "activeParameter": active});

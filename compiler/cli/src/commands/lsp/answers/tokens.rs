@@ -1,4 +1,4 @@
-//! Roles of words as the protocol counts them: each from the place of the one before.
+//! Semantic tokens: each has its position relative to the one before.
 
 use crate::commands::lsp::here::Here;
 use pipe_ide::roles::{Role, TRAITS, roles};

@@ -1,5 +1,4 @@
-//! Declarations of a whole workspace by parts of their names: of open documents, of what they import, and of sources in
-//! the folders that the client has open.
+//! Workspace symbols: declarations in open documents, their imports, and the `.pipe` files of open folders.
 
 use super::outline::kind;
 use crate::commands::lsp::documents::Project;
@@ -15,9 +14,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// The most sources and folders of a workspace that are looked at.
+/// The most files and folders that are searched.
 const MOST: usize = 2000;
-/// The most declarations that are told.
+/// The most declarations in an answer.
 const TOLD: usize = 500;
 
 /// Declarations whose names have the letters of a query, in its order. Those of the standard library come last.
@@ -83,7 +82,7 @@ fn sources(folders: &[PathBuf]) -> Vec<PathBuf> {
     let (mut waiting, mut found, mut visited) = (folders.to_vec(), Vec::new(), 0);
     while let Some(folder) = waiting.pop().filter(|_| visited < MOST && found.len() < MOST) {
         visited += 1;
-        // What cannot be read has nothing to find.
+        // Unreadable folders are skipped.
         let Ok(entries) = fs::read_dir(&folder) else { continue };
         let mut entries: Vec<(PathBuf, bool)> = entries
             .filter_map(|entry| entry.ok().and_then(|entry| Some((entry.path(), entry.file_type().ok()?.is_dir()))))

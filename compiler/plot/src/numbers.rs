@@ -1,4 +1,4 @@
-//! Figures as words.
+//! Numbers and shares as texts.
 
 /// A figure with at most three decimals.
 pub fn number(value: f64) -> String {
