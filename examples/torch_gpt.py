@@ -6,8 +6,8 @@
     torchrun --nproc-per-node 2 examples/torch_gpt.py --schedule std:zb_h1 --recompute all
     torchrun --nproc-per-node 4 examples/torch_gpt.py --schedule examples/zero.pipe --zero 3
 
-`--check` compares the gradients of one step with those of one process instead, which every rank computes for itself. It needs `pip install
-./python`, and the compiler: the environment variable PIPEC names it, or else it is taken from target/ or PATH.
+`--check` compares the gradients of one step with those of one process instead, which every rank computes for itself. It needs
+`pip install "./python[torch]"`, or the folder python/src on PYTHONPATH and a compiler that the environment variable PIPEC names.
 """
 
 from __future__ import annotations
@@ -186,10 +186,6 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     """Trains, or checks; the exit code says whether gradients agree."""
     options = arguments()
-    for profile in ("release", "debug"):
-        built = ROOT / "target" / profile / "pipec"
-        if built.exists():
-            os.environ.setdefault("PIPEC", str(built))
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if on_gpu else torch.device("cpu")
     if on_gpu:

@@ -9,8 +9,8 @@ import torch
 from models import Middle
 from torch import Tensor
 
-from pipec.copies import Copier
-from pipec.saved_tensors import SavedTensors
+from pipec.torch.copies import Copier
+from pipec.torch.stage.saved_tensors import SavedTensors
 
 
 def gradients(comes_back: bool | None) -> tuple[list[Tensor], list[int]]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
-from pipec.split_backward import Splitter
+from pipec.torch.stage.split_backward import Splitter
 
 WIDTH = 8
 

@@ -8,7 +8,8 @@ import models
 import torch
 import torch.distributed as dist
 
-from pipec import Program, Runner, loads, transport
+from pipec import Program, Runner, loads
+from pipec.torch import transport
 
 
 def train(

@@ -1,93 +1,169 @@
-"""Calls the compiler, the `pipec` binary."""
+"""The compiler's commands as functions: `compile`, `check`, `search`, `tune`, `plot`."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from .errors import CompileError
+from .command import Options, Target, call, failure, flags, report
+from .picture import Picture
 from .program import Program, loads
+from .reports import Check, Search, Tune, check_of, found_source, search_of, tune_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
-def find_compiler() -> str:
-    """The path of the `pipec` binary: what the environment variable `PIPEC` names, or else the first one on `PATH`.
-
-    Raises:
-        CompileError: There is none.
-    """
-    named = os.environ.get("PIPEC")
-    if named:
-        if not os.access(named, os.X_OK) or os.path.isdir(named):
-            raise CompileError(f"the environment variable PIPEC names `{named}`, which is no program that can be run")
-        return named
-    found = shutil.which("pipec")
-    if found is None:
-        raise CompileError(
-            "there is no `pipec` on PATH: build it with `cargo build --release`, and let the environment variable PIPEC "
-            'name target/release/pipec; a program that is compiled already needs none: `pipec.load("x.json")`'
-        )
-    return found
-
-
-def compile(
-    target: str | os.PathLike[str],
-    *,
-    devices: int | None = None,
-    microbatches: int | None = None,
-    schedule: str | None = None,
-    pipeline: str | None = None,
-    recompute: str | None = None,
-    cost: str | None = None,
-    memory: str | None = None,
-    zero: int | None = None,
-    offload: str | None = None,
-    settings: Mapping[str, int] | None = None,
-) -> Program:
+def compile(target: Target, **options: Unpack[Options]) -> Program:
     """Compiles a schedule or pipeline; the same as `pipec build TARGET --emit json` on the command line.
 
-    Equal targets and settings give equal programs, so every rank may compile for itself.
+    Equal targets and options give equal programs, so every rank may compile for itself::
+
+        program = pipec.compile("std:v_half", devices=4, microbatches=8)
 
     Args:
-        target: A `.pipe` file, or a schedule of the standard library such as `std:v_half`.
-        devices: How many devices, one for each rank.
-        microbatches: How many microbatches a step has.
-        schedule: Which schedule, where the file declares several.
-        pipeline: Which pipeline, where the file declares several.
-        recompute: Stages that run their forward once more for the backward: `all`, `none`, or such as `0..3,5`.
-        cost: Durations of tasks by which the compiler orders transfers, such as `F=1,B=1.2,comm=0.1`.
-        memory: Limit of the activations of every device, in units.
-        zero: What replicas divide, by the stages of ZeRO; the target is a pipeline with a model.
-        offload: What lives with the host: `activations`, `optimizer`, `parameters`, several between commas, or `none`; of a pipeline with
-            a model as well.
-        settings: Other parameters, such as `{"chunks": 2}` for `std:interleaved_1f1b`.
+        target: A `.pipe` file, a schedule of the standard library such as `std:v_half`, or a `Source`.
+        **options: `devices`, `microbatches`, `settings`, `cost`, `memory` and the others of `pipec.Options`.
 
     Raises:
         CompileError: The compiler is missing, or rejects the target; the text is what it printed.
         ProgramError: The compiler is of another version, and writes another schema.
     """
-    values = dict(settings or {})
-    for name, value in (("devices", devices), ("microbatches", microbatches)):
-        if value is not None:
-            values[name] = value
-    command = [find_compiler(), "build", os.fspath(target), "--emit", "json", "--quiet"]
-    for name, value in sorted(values.items()):
-        command += ["--set", f"{name}={value}"]
-    options = {
-        "schedule": schedule,
-        "pipeline": pipeline,
-        "recompute": recompute,
-        "cost": cost,
-        "memory": memory,
-        "zero": None if zero is None else str(zero),
-        "offload": offload,
-    }
-    for name, text in options.items():
-        if text is not None:
-            command += [f"--{name}", text]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    ended = call("build", target, options, ["--emit", "json", "--quiet"])
     if ended.returncode != 0:
-        said = ended.stderr.strip() or f"`{' '.join(command)}` ended with code {ended.returncode}"
-        raise CompileError(said)
+        raise failure("build", ended)
     return loads(ended.stdout)
+
+
+def check(target: Target, **options: Unpack[Options]) -> Check:
+    """Proves a schedule or pipeline; the same as `pipec check TARGET` on the command line. Needs no PyTorch.
+
+    A target that is rejected is no exception: `ok` is false and `diagnostics` says why (`require` makes it one)::
+
+        found = pipec.check("std:v_half", devices=8, microbatches=24)
+        print(found.makespan, found.peak_activation)
+
+    Args:
+        target: A `.pipe` file, a schedule of the standard library such as `std:v_half`, or a `Source`.
+        **options: `devices`, `microbatches`, `settings`, `cost`, `memory` and the others of `pipec.Options`.
+
+    Raises:
+        CompileError: The compiler is missing, an option is wrong or a file cannot be read.
+    """
+    return check_of(report("check", target, options), Picture(target, options))
+
+
+def search(
+    target: Target,
+    *,
+    objective: str | None = None,
+    time: float | None = None,
+    rounds: int | None = None,
+    seed: int | None = None,
+    jobs: int | None = None,
+    may_recompute: bool = False,
+    may_offload: bool = False,
+    **options: Unpack[Options],
+) -> Search:
+    """Finds a short schedule under a memory limit; the same as `pipec search TARGET` on the command line.
+
+    The result has the schedule as source::
+
+        found = pipec.search("std:1f1b", devices=4, microbatches=8, memory=3, time=5)
+        program = pipec.compile(found.as_source())
+
+    Args:
+        target: Which devices, stages, costs and limits; without `memory`, devices may hold what the fullest one holds in the target.
+        objective: What is to be short: `makespan` (the default) or `longest-stage`.
+        time: Stops after this many seconds, with the best so far; 20 by default.
+        rounds: Rounds of improvement, each twice as long as the one before; 8 by default.
+        seed: Where random choices come from.
+        jobs: Threads; the result does not depend on their number, as long as there is time.
+        may_recompute: Stages may run their forward once more, where that makes the step shorter.
+        may_offload: State of a model may live with the hosts, where that makes the step shorter.
+        **options: `devices`, `microbatches`, `settings`, `cost`, `memory` and the others of `pipec.Options`.
+
+    Raises:
+        CompileError: The compiler is missing, an option is wrong or a file cannot be read.
+    """
+    more = flags(
+        objective=objective,
+        time=time,
+        rounds=rounds,
+        seed=seed,
+        jobs=jobs,
+        may_recompute=may_recompute,
+        may_offload=may_offload,
+    )
+    found = report("search", target, options, more)
+    return search_of(found, _picture(target, found, options))
+
+
+def tune(
+    target: Target,
+    *,
+    batch: int | None = None,
+    schedules: Sequence[str] | None = None,
+    best: int | None = None,
+    time: float | None = None,
+    search: float | None = None,
+    seed: int | None = None,
+    jobs: int | None = None,
+    may_offload: bool = False,
+    **options: Unpack[Options],
+) -> Tune:
+    """Finds how to divide a model among a cluster's devices; the same as `pipec tune TARGET` on the command line.
+
+    ::
+
+        found = pipec.tune("llama3_70b.pipe", cluster="cluster.toml")
+        found.save("best.pipe")
+
+    Args:
+        target: A pipeline whose model comes from a `config.json`.
+        batch: Rows of a step over all pipelines; those of the target, unless said.
+        schedules: Only these standard schedules.
+        best: How many of the best are reported; 10 by default.
+        time: Stops after this many seconds, with the best so far; 600 by default.
+        search: Then looks for shorter orders for the best, for so many seconds.
+        seed: Where random choices of `search` come from.
+        jobs: Threads; the result does not depend on their number, as long as there is time.
+        may_offload: Also tries state that lives with the hosts, where it does not fit otherwise.
+        **options: `cluster` (always), `settings` that hold a dimension fast, and the others of `pipec.Options`.
+
+    Raises:
+        CompileError: The compiler is missing, an option is wrong or a file cannot be read.
+    """
+    more = flags(
+        batch=batch,
+        schedules=None if schedules is None else list(schedules),
+        best=best,
+        time=time,
+        search=search,
+        seed=seed,
+        jobs=jobs,
+        may_offload=may_offload,
+    )
+    return tune_of(report("tune", target, options, more))
+
+
+def plot(target: Target, **options: Unpack[Options]) -> Picture:
+    """The timeline of a target, which a notebook shows; `save` writes it as a page or figure.
+
+    ::
+
+        pipec.plot("std:v_half", devices=4, microbatches=8).save("fig.pdf", for_="paper", width="85mm")
+
+    Raises:
+        CompileError: When it is drawn: the compiler is missing, or an option is wrong.
+    """
+    return Picture(target, options)
+
+
+def _picture(target: Target, found: Mapping[str, Any], options: Mapping[str, Any]) -> Picture:
+    """The timeline of what a search has found, or else of its target. The source that was found has its own tasks and sizes."""
+    if found.get("source") is None:
+        return Picture(target, options)
+    of_target = ("devices", "microbatches", "settings", "schedule", "pipeline", "recompute", "layout")
+    kept = {name: value for name, value in options.items() if name not in of_target}
+    return Picture(found_source(found["source"], found), kept)

@@ -8,9 +8,9 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.nn.parallel import DistributedDataParallel
 
-from .errors import StageError
-from .instructions import CollStart, CopyStart, GatherStart, SendStart
-from .program import Program
+from ...errors import StageError
+from ...instructions import CollStart, CopyStart, GatherStart, SendStart
+from ...program import Program
 
 try:
     from torch.distributed._composable.contract import _get_registry

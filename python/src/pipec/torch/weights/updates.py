@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch.nn import Parameter
 
+from ...instructions import Run
+from ...program import Chunk, Program
 from .flat_params import Resident
-from .instructions import Run
-from .program import Chunk, Program
 from .shares import Shares
 from .versions import Weights
 

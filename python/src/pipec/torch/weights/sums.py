@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from .transport import Form, Forms
+from ..transport import Form, Forms
 from .versions import Weights
 
 

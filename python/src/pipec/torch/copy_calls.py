@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .flat_params import Resident
-from .instructions import CopyStart
-from .offload import HostState
+from ..instructions import CopyStart
+from .weights.flat_params import Resident
+from .weights.offload import HostState
 
 if TYPE_CHECKING:
     from .device_list import Machine

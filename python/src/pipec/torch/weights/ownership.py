@@ -11,14 +11,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from .errors import StageError, UnsupportedError
+from ...errors import StageError, UnsupportedError
+from ...instructions import CollStart, Fill, GatherStart, SendStart
+from ...program import Program
+from ..transport import new_group
 from .flat_params import Slot
-from .instructions import CollStart, Fill, GatherStart, SendStart
-from .program import Program
 from .reduction import Reduction
 from .shares import Shares
 from .sums import TravellingSum
-from .transport import new_group
 from .versions import Weights
 
 Modules = Mapping[int, nn.Module]

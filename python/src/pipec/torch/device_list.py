@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ..instruction import Instruction
+from ..instructions import CollStart, CopyStart, Fill, Free, GatherStart, RecvStart, Run, SendStart, Wait
+from ..program import Exec, Operand, Program
 from .copies import Copier
 from .copy_calls import Copies
-from .flat_params import Resident
-from .instruction import Instruction
-from .instructions import CollStart, CopyStart, Fill, Free, GatherStart, RecvStart, Run, SendStart, Wait
-from .offload import HostWeights
-from .program import Exec, Operand, Program
-from .reduction import Reduction
-from .shares import Shares
-from .slices import carry_of
-from .stage_tasks import StageTasks, Step
-from .sums import TravellingSum
+from .stage.slices import carry_of
+from .stage.tasks import StageTasks, Step
 from .transport import Incoming, Transport, forms_of
-from .updates import Update
-from .versions import Weights
+from .weights.flat_params import Resident
+from .weights.offload import HostWeights
+from .weights.reduction import Reduction
+from .weights.shares import Shares
+from .weights.sums import TravellingSum
+from .weights.updates import Update
+from .weights.versions import Weights
 
 Call = Callable[[], Any]
 Operands = list[tuple[Operand, int]]

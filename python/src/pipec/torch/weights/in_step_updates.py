@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .instruction import Instruction
-from .instructions import CollStart, CopyStart, Fill, GatherStart, Run
-from .program import Program
+from ...instruction import Instruction
+from ...instructions import CollStart, CopyStart, Fill, GatherStart, Run
+from ...program import Program
 
 
 def in_step_update(program: Program) -> str | None:

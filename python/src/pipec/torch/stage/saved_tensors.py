@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .copies import Copier
+from ..copies import Copier
 
 
 class _Slot:

@@ -14,8 +14,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
-from .errors import StageError
-from .program import Exec
+from ...errors import StageError
+from ...program import Exec
 from .split_backward import Root
 
 Tensors = tuple[Tensor, ...]

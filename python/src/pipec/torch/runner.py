@@ -11,20 +11,20 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from . import weights
+from ..errors import StageError
+from ..instructions import Run
+from ..program import Program
 from .batches import Batch, Tensors, cut, cut_inputs, to_device
 from .copies import Copier
 from .device_list import DeviceList, Machine, keep_gathered, translate
-from .errors import StageError
-from .in_step_updates import in_step_update
-from .instructions import Run
-from .offload import host_weights
-from .program import Program
-from .slices import Carrying
-from .stage_tasks import LossFunction, StageTasks, Step
+from .stage.slices import Carrying
+from .stage.tasks import LossFunction, StageTasks, Step
+from .stage.wrappers import refuse_wrappers
 from .transport import Transport
-from .updates import MakeOptimizer, Updates, updates
-from .wrappers import refuse_wrappers
+from .weights import ownership
+from .weights.in_step_updates import in_step_update
+from .weights.offload import host_weights
+from .weights.updates import MakeOptimizer, Updates, updates
 
 
 class Runner:
@@ -105,10 +105,10 @@ class Runner:
         self._device = self._find_device(device)
         own = program.devices[self.rank]
         transport = Transport(program, whole, self._device)
-        ranks = weights.Ranks(self.rank, dist.get_process_group_ranks(whole), whole, transport.control)
-        self._owners = weights.tie(program, self.rank, self.stages, tied or {})
+        ranks = ownership.Ranks(self.rank, dist.get_process_group_ranks(whole), whole, transport.control)
+        self._owners = ownership.tie(program, self.rank, self.stages, tied or {})
         ordered = self._device.type == "cpu" if ordered_sums is None else ordered_sums
-        joined = weights.joined(program, ranks, self.stages, self._owners, ordered, synchronise)
+        joined = ownership.joined(program, ranks, self.stages, self._owners, ordered, synchronise)
         named = list(self.named_parameters())
         copier = Copier(self._device)
         hosts = host_weights(program, self.rank, named, copier)
@@ -222,7 +222,7 @@ class Runner:
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
         """The same with their names: the stage and the name there, such as `0.table.weight`; tied weights have that of their owner."""
-        return weights.named_weights(self.stages, self._owners)
+        return ownership.named_weights(self.stages, self._owners)
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:

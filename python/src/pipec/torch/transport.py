@@ -15,9 +15,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .errors import StageError, UnsupportedError
-from .instructions import RecvStart, SendStart
-from .program import Program
+from ..errors import StageError, UnsupportedError
+from ..instructions import RecvStart, SendStart
+from ..program import Program
 
 MOST_TENSORS = 16
 """Of a value."""

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .copies import Copier
+from ...instructions import CopyStart, Fill, Run
+from ...program import Program
+from ..copies import Copier
 from .flat_params import Resident, Slot, vectors
-from .instructions import CopyStart, Fill, Run
-from .program import Program
 from .updates import Named, Update
 
 

@@ -8,7 +8,7 @@ from typing import Union
 import torch
 from torch import Tensor
 
-from .errors import StageError
+from ..errors import StageError
 
 Tensors = tuple[Tensor, ...]
 Batch = Union[Tensor, Tensors, Sequence[Union[Tensor, Tensors, None]], None]

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 
-from .copies import Copier
-from .errors import StageError
-from .program import Stage, Write
+from ...errors import StageError
+from ...program import Stage, Write
+from ..copies import Copier
+from ..transport import Forms, forms_of
 from .saved_tensors import SavedTensors
 from .slices import Carrying
 from .split_backward import Deferred, Root, Splitter
-from .transport import Forms, forms_of
 
 Tensors = tuple[Tensor, ...]
 LossFunction = Callable[..., Tensor]

@@ -1,0 +1,9 @@
+"""Runs programs with `nn.Module` stages over `torch.distributed`; needs PyTorch.
+
+`runner` is what users see. `device_list` translates the instructions of a device into calls, `transport` moves tensors between ranks, the
+folder `stage` runs the tasks of a stage with autograd, and `weights` holds who owns, sums up, divides and updates which weights.
+"""
+
+from .runner import Runner
+
+__all__ = ["Runner"]

@@ -1,0 +1,1 @@
+"""The tasks of one stage, run with autograd: forwards, whole backwards and their halves, slices, saved tensors."""
