@@ -19,6 +19,10 @@ import torch.distributed as dist
 
 PATIENCE = 30.0
 """Seconds until an answer that does not come is a failure."""
+PATIENCE_TO_START = 240.0
+"""The same for processes that start: they import torch, each by itself."""
+IMPORTED = ("workers", "scenes", "torch.distributed.fsdp", "torch.distributed.tensor")
+"""What takes long to import, and would count as time of the first tests."""
 
 
 class Cluster:
@@ -35,6 +39,10 @@ class Cluster:
             process.start()
             self._connections.append(here)
             self._processes.append(process)
+        for rank, connection in enumerate(self._connections):
+            if not connection.poll(PATIENCE_TO_START):
+                raise TimeoutError(f"rank {rank} has not started for {PATIENCE_TO_START} seconds")
+            connection.recv()
 
     def run(self, function: Callable[..., Any], n_ranks: int, *arguments: Any) -> list[Any]:
         """Calls `function(rank, group, *arguments)` on the first ranks, whose group it is, and returns what each returned."""
@@ -78,6 +86,9 @@ def _serve(connection: Connection, rank: int, size: int, rendezvous: str) -> Non
     faulthandler.register(signal.SIGUSR1)
     dist.init_process_group("gloo", rank=rank, world_size=size, init_method=f"file://{rendezvous}")
     groups = {count: dist.new_group(list(range(count))) for count in range(1, size + 1)}
+    for module in IMPORTED:
+        importlib.import_module(module)
+    connection.send("ready")
     while (call := connection.recv()) is not None:
         module, function, count, arguments = call
         answer, failure = None, None

@@ -215,14 +215,12 @@ def _step(rank: int, inputs: Any, targets: Any, **options: Any) -> None:
 
 def _pair(rank: int, group: Any, given: list[int]) -> None:
     program = pipec.compile("std:1f1b", devices=2, microbatches=2)
-    if rank == 0:
-        Runner(program, {stage: nn.Identity() for stage in given}, models.loss, group=group)
+    Runner(program, {stage: nn.Identity() for stage in (given if rank == 0 else [1])}, models.loss, group=group)
 
 
-def _tied(rank: int, group: Any, target: str, ties: dict[str, str], on: int) -> None:
+def _tied(rank: int, group: Any, target: str, ties: dict[str, str]) -> None:
     program = pipec.compile(target, devices=2, microbatches=2)
-    if rank == on:
-        runner_of(program, rank, group, models.chain(program), tied=ties)
+    runner_of(program, rank, group, models.chain(program), tied=ties)
 
 
 def _differing(rank: int, group: Any) -> None:
@@ -239,10 +237,11 @@ def _two_stages(rank: int, first: nn.Module) -> None:
         runner.step(torch.zeros(2, dtype=torch.int64), torch.zeros(2, dtype=torch.int64))
 
 
-def _skips(rank: int) -> None:
-    program = pipec.compile(EXAMPLES / "unet.pipe", microbatches=1)
+def _skips(rank: int, group: Any) -> None:
+    program = pipec.compile(EXAMPLES / "unet.pipe", devices=2, microbatches=1)
+    runner = runner_of(program, rank, group, {**models.graph(program), 0: models.First()})
     if rank == 0:
-        Runner(program, {0: models.First()}, models.loss).step(torch.zeros(1, dtype=torch.int64))
+        runner.step(torch.zeros(1, dtype=torch.int64))
 
 
 _ROWS = torch.zeros(4, dtype=torch.int64)
@@ -250,7 +249,7 @@ _ROWS = torch.zeros(4, dtype=torch.int64)
 _MISTAKES: dict[str, Callable[[int, Any], None]] = {
     "too_many_stages": lambda rank, group: _pair(rank, group, [0, 1]),
     "too_few_stages": lambda rank, group: _pair(rank, group, []),
-    "wrong_world": lambda rank, group: _pair(rank, _own(), [0]),
+    "wrong_world": lambda rank, _: _pair(0, _own(), [0]),
     "no_inputs": lambda rank, _: _step(rank, None, _ROWS),
     "no_targets": lambda rank, _: _step(rank, _ROWS, [None, None]),
     "uneven_batch": lambda rank, _: _step(rank, torch.zeros(7), _ROWS),
@@ -260,13 +259,13 @@ _MISTAKES: dict[str, Callable[[int, Any], None]] = {
     "loss_with_rows": lambda rank, _: _step(rank, _ROWS, _ROWS, loss_fn=lambda output, targets: output[:, 0]),
     "output_of_words": lambda rank, _: _two_stages(rank, _Words()),
     "cuda_on_gloo": lambda rank, _: _step(rank, _ROWS, _ROWS, device="cuda:0"),
-    "tie_without_sum": lambda rank, group: _tied(rank, group, "std:1f1b", {"1.head.weight": "0.table.weight"}, 1),
-    "tie_unsaid": lambda rank, group: _tied(rank, group, str(EXAMPLES / "tied.pipe"), {}, 0),
-    "tie_misspelt": lambda rank, group: _tied(rank, group, "std:1f1b", {"1.haed.weight": "0.table.weight"}, 1),
-    "tie_malformed": lambda rank, group: _tied(rank, group, "std:1f1b", {"head": "0.table.weight"}, 1),
-    "tie_of_other_shape": lambda rank, group: _tied(rank, group, "std:v_half", {"3.head.bias": "0.table.weight"}, 0),
+    "tie_without_sum": lambda rank, group: _tied(rank, group, "std:1f1b", {"1.head.weight": "0.table.weight"}),
+    "tie_unsaid": lambda rank, group: _tied(rank, group, str(EXAMPLES / "tied.pipe"), {}),
+    "tie_misspelt": lambda rank, group: _tied(rank, group, "std:1f1b", {"1.haed.weight": "0.table.weight"}),
+    "tie_malformed": lambda rank, group: _tied(rank, group, "std:1f1b", {"head": "0.table.weight"}),
+    "tie_of_other_shape": lambda rank, group: _tied(rank, group, "std:v_half", {"3.head.bias": "0.table.weight"}),
     "replicas_that_differ": lambda rank, group: _differing(rank, group),
-    "too_few_values": lambda rank, _: _skips(rank),
+    "too_few_values": _skips,
 }
 
 

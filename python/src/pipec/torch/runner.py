@@ -12,15 +12,16 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 
 from ..errors import StageError
-from ..instructions import Run
 from ..program import Program
+from .agreement import agree
 from .batches import Batch, Tensors, cut, cut_inputs, to_device
 from .copies import Copier
 from .device_list import DeviceList, Machine, keep_gathered, translate
 from .stage.slices import Carrying
 from .stage.tasks import LossFunction, StageTasks, Step
 from .stage.wrappers import refuse_wrappers
-from .transport import Transport
+from .transport import Transport, control_group
+from .watchdog import Watchdog
 from .weights import ownership
 from .weights.in_step_updates import in_step_update
 from .weights.offload import host_weights
@@ -64,10 +65,14 @@ class Runner:
             `partial(torch.optim.AdamW, lr=1e-3)`. `step` then updates the weights as well, where the program says so, and clears their
             gradients. Needed where that is inside a step: `zero`, `offload` of state, and steps that run on without a flush.
         synchronise: Whether replicas and tied weights start with the values of the first device that holds them.
+        patience: Seconds after which a rank that does not get on in a step says on standard error at which instruction it stands, and what
+            it waits for; `None` keeps it silent.
 
     Raises:
         UnsupportedError: Nobody adds up the gradients of tied weights, or torch is too old to make process groups within a group.
-        StageError: The modules do not fit the program, or data parallelism of their own would learn wrong gradients in it.
+        ProgramError: Ranks have different programs; on all of them.
+        StageError: The modules do not fit the program, or data parallelism of their own would learn wrong gradients in it. Where that is so
+            on one rank, all ranks raise one.
     """
 
     def __init__(
@@ -83,30 +88,34 @@ class Runner:
         ordered_sums: bool | None = None,
         optimizer: MakeOptimizer | None = None,
         synchronise: bool = True,
+        patience: float | None = 60.0,
     ) -> None:
-        inside = None if optimizer is not None else in_step_update(program)
-        if inside is not None:
-            raise StageError(
-                f"`{program.name}` updates weights inside a step (for {inside}): give `optimizer=`, such as torch.optim.AdamW, "
-                "and call no optimizer yourself"
-            )
         if not dist.is_initialized():
             raise StageError("torch.distributed is not initialised: call `torch.distributed.init_process_group` first")
         whole = dist.group.WORLD if group is None else group
         assert isinstance(whole, dist.ProcessGroup), "the default group is there"
-        n_ranks = dist.get_world_size(whole)
-        if n_ranks != program.n_devices:
-            raise StageError(f"`{program.name}` is for {program.n_devices} devices, but the group has {n_ranks} ranks")
         self.program = program
         self.rank = dist.get_rank(whole)
         self.stages = dict(stages)
-        self._require_stages()
-        refuse_wrappers(program, self.rank, self.stages)
-        self._device = self._find_device(device)
+        control = control_group(whole)
+        failure = None
+        try:
+            self._require_fit(dist.get_world_size(whole), optimizer)
+            self._device = self._find_device(device, dist.get_backend(whole))
+            self._owners = ownership.tie(program, self.rank, self.stages, tied or {})
+        except Exception as error:
+            failure = error
+        settings = {
+            "average=": average,
+            "ordered_sums=": ordered_sums,
+            "synchronise=": synchronise,
+            "tied=": dict(sorted((tied or {}).items())),
+            "optimizer=": "not given" if optimizer is None else "given",
+        }
+        agree(control, program, settings, failure)
         own = program.devices[self.rank]
-        transport = Transport(program, whole, self._device)
-        ranks = ownership.Ranks(self.rank, dist.get_process_group_ranks(whole), whole, transport.control)
-        self._owners = ownership.tie(program, self.rank, self.stages, tied or {})
+        transport = Transport(program, whole, control, self._device)
+        ranks = ownership.Ranks(self.rank, dist.get_process_group_ranks(whole), whole, control)
         ordered = self._device.type == "cpu" if ordered_sums is None else ordered_sums
         joined = ownership.joined(program, ranks, self.stages, self._owners, ordered, synchronise)
         named = list(self.named_parameters())
@@ -156,6 +165,21 @@ class Runner:
         self._lists: dict[tuple[bool, bool], DeviceList] = {}
         self._known: set[bool] = set()
         self._failed: str | None = None
+        self._watchdog = Watchdog(program, self.rank, patience)
+
+    def _require_fit(self, n_ranks: int, optimizer: MakeOptimizer | None) -> None:
+        """Checks what this rank can tell by itself."""
+        program = self.program
+        inside = None if optimizer is not None else in_step_update(program)
+        if inside is not None:
+            raise StageError(
+                f"`{program.name}` updates weights inside a step (for {inside}): give `optimizer=`, such as torch.optim.AdamW, "
+                "and call no optimizer yourself"
+            )
+        if n_ranks != program.n_devices:
+            raise StageError(f"`{program.name}` is for {program.n_devices} devices, but the group has {n_ranks} ranks")
+        self._require_stages()
+        refuse_wrappers(program, self.rank, self.stages)
 
     def _require_stages(self) -> None:
         expected, given = set(self.program.stages_on(self.rank)), set(self.stages)
@@ -165,13 +189,18 @@ class Runner:
         if expected - given:
             raise StageError(f"{where}, but no module is given for {sorted(expected - given)}")
 
-    def _find_device(self, device: torch.device | str | None) -> torch.device:
-        if device is not None:
-            return torch.device(device)
+    def _find_device(self, device: torch.device | str | None, backend: str) -> torch.device:
         found = {one.device for module in self.stages.values() for one in module.parameters()}
+        if device is not None:
+            found = {torch.device(device)}
         if len(found) > 1:
             raise StageError(f"the modules of rank {self.rank} are on several devices: {sorted(map(str, found))}")
-        return found.pop() if found else torch.device("cpu")
+        of_modules = found.pop() if found else torch.device("cpu")
+        if backend == "gloo" and of_modules.type != "cpu":
+            raise StageError(
+                f"gloo carries tensors of the CPU, not of `{of_modules}`: initialise torch.distributed with nccl"
+            )
+        return of_modules
 
     def step(self, inputs: Batch | Mapping[int, Batch] = None, targets: Batch = None) -> list[Tensor]:
         """Runs all microbatches forward and backward, and adds to the gradients of the weights. A collective call: all ranks make it.
@@ -298,15 +327,18 @@ class Runner:
                 self.program, self.rank, self.stages
             )  # Modules may have been wrapped after the runner was made.
             found = self._lists[trains, learns] = translate(self._machine, trains, learns)
-        position = 0
+        watchdog = self._watchdog
+        watchdog.begin(found.positions)
         try:
-            for position, call in enumerate(found.calls):  # noqa: B007 -- for the message below
+            for watchdog.place, call in enumerate(found.calls):
                 call()
             self._finish(trains)
         except BaseException as error:
             self._failed = type(error).__name__
-            self._explain(error, found.positions[position])
+            self._explain(error)
             raise
+        finally:
+            watchdog.end()
         if learns:
             self._known.add(trains)
 
@@ -316,16 +348,13 @@ class Runner:
             update.run()
         for held in self._machine.versions.values():
             held.use_newest()
+        self._watchdog.place += 1
         self._machine.transport.end_step()
 
-    def _explain(self, error: BaseException, position: int) -> None:
+    def _explain(self, error: BaseException) -> None:
         """Adds to an error which instruction it comes from."""
         for tasks in self._machine.stages.values():
             tasks.clear()
-        instruction = self.program.devices[self.rank].step[position]
-        of = "" if isinstance(instruction, Run) else ", a transfer or what belongs to it"
-        note = (
-            f"in d{self.rank} of `{self.program.name}`, instruction {position} `{self.program.text(instruction)}`{of}"
-        )
         if hasattr(error, "add_note"):
-            error.add_note(note)
+            watchdog = self._watchdog
+            error.add_note(f"in `{self.program.name}`, where rank {self.rank} {watchdog.standing(watchdog.place)}")

@@ -83,7 +83,10 @@ class Transport:
     direction has a process group, so that no transfer waits behind one of another channel.
     """
 
-    def __init__(self, program: Program, group: dist.ProcessGroup, device: torch.device) -> None:
+    def __init__(
+        self, program: Program, group: dist.ProcessGroup, control: dist.ProcessGroup, device: torch.device
+    ) -> None:
+        self.control = control
         self._device = device
         self._n_microbatches = program.n_microbatches
         self._n_transfers = len(program.values) * program.n_microbatches
@@ -92,13 +95,8 @@ class Transport:
         self._ranks = ranks
         backend = dist.get_backend(group)
         self._has_tags = backend in TAGGED
-        if backend == "gloo" and device.type != "cpu":
-            raise StageError(
-                f"gloo carries tensors of the CPU, not of `{device}`: initialise torch.distributed with nccl"
-            )
         if self._has_tags and self._n_transfers * (MOST_TENSORS + 1) >= 2**31:
             raise StageError(f"{self._n_transfers} transfers are more than gloo has tags for")
-        self.control: dist.ProcessGroup = group if self._has_tags else _same(group, ranks, "gloo")
         self._groups: dict[tuple[str, bool], dist.ProcessGroup] = {}
         for kind in ("activation", "gradient", *(("sum",) if program.n_steps > 1 else ())):
             for upward in (True, False):
@@ -213,6 +211,13 @@ class Transport:
 def _wait(works: list[Any]) -> None:
     for work, _ in works:
         work.wait()
+
+
+def control_group(group: dist.ProcessGroup) -> dist.ProcessGroup:
+    """The group over which ranks exchange objects and announcements: the same, or one of gloo beside it. A collective call."""
+    if dist.get_backend(group) in TAGGED:
+        return group
+    return _same(group, dist.get_process_group_ranks(group), "gloo")
 
 
 def new_group(whole: dist.ProcessGroup, ranks: list[int], backend: str | None = None) -> dist.ProcessGroup | None:
