@@ -5,7 +5,7 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { close, folder, open, root, run, visit } from "./browser.js";
+import { close, folder, middle, open, root, run, visit } from "./browser.js";
 
 const built = join(root, "docs", "playground", "dist", "index.html");
 const skip = existsSync(built) ? false : "docs/playground/build.sh was not run";
@@ -83,6 +83,63 @@ describe("the playground", { skip }, () => {
     await page.getByLabel("Standard schedules").selectOption("1f1b");
     await settled(page);
     assert.equal(await page.getByLabel("Examples").inputValue(), "");
+  });
+
+  test("a task marks its statement in the editor, and the cursor and the pointer light the tasks of theirs", async () => {
+    const source = "// ünïcode 🦀\nschedule own {\n    stages D\n    place s on s\n    block every 3 {\n        F[s] at s\n        BW[s]\n            at D + 2 * (D - 1 - s)\n    }\n}\n";
+    await type(page, source);
+    const lit = () => page.evaluate(() => [...new Set([...(timeline.tasksLit() ?? [])].map((task) => timeline.model.kindOf(task).letters))].join());
+    const put = async (at) => page.evaluate((at) => {
+      playground.editor.area.focus();
+      playground.editor.area.setSelectionRange(at, at);
+    }, at);
+    await put(source.indexOf("F[s]") + 2);
+    await page.waitForFunction(() => timeline.atCursor >= 0);
+    assert.equal(await lit(), "F");
+    assert.equal(await page.evaluate(() => timeline.tasksLit().length), 32);
+    // Where a line has one statement, all of the line is it; a comment has none.
+    await put(source.indexOf("at D"));
+    await page.waitForTimeout(50);
+    assert.equal(await lit(), "BW");
+    await put(3);
+    await page.waitForFunction(() => timeline.atCursor < 0);
+    assert.equal(await lit(), "");
+    // What was lit stays while one types, and holds for the new picture.
+    await put(source.indexOf("F[s]") + 5);
+    await page.keyboard.type(" ");
+    await page.waitForFunction(() => playground.edited.source() >= 0);
+    assert.equal(await lit(), "F");
+    const [x, y] = await page.evaluate(() => {
+      const { left, top } = playground.editor.area.getBoundingClientRect();
+      const box = playground.editor.box(playground.editor.text.indexOf("BW[s]") + 1);
+      const desk = playground.editor.root.getBoundingClientRect();
+      return [desk.left + box.left + 3, desk.top + box.top + 9];
+    });
+    await page.mouse.move(x, y);
+    assert.equal(await lit(), "BW");
+    // A task under the pointer, and one that is selected.
+    const boxes = (name) => page.locator(`.lights .${name}`).count();
+    await page.mouse.move(...(await middle(page, 0)));
+    assert.deepEqual([await boxes("under"), await boxes("own")], [1, 0]);
+    const backward = await page.evaluate(() => timeline.model.kind.findIndex((kind) => timeline.model.picture.kinds[kind].letters === "BW"));
+    await page.mouse.click(...(await middle(page, backward)));
+    assert.deepEqual([await boxes("under"), await boxes("own")], [2, 2]);
+    const covers = await page.locator(".lights .own").first().evaluate((one) => {
+      const [own, desk] = [one.getBoundingClientRect(), playground.editor.root.getBoundingClientRect()];
+      const at = playground.editor.text.indexOf("BW[s]");
+      const [from, to] = [playground.editor.box(at), playground.editor.box(at + 5)];
+      return Math.abs(own.top - desk.top - from.top) < 2 && Math.abs(own.left - desk.left - from.left) < 4 && Math.abs(own.right - desk.left - to.left) < 4;
+    });
+    assert.ok(covers, "the mark is around its words");
+    assert.equal(await lit(), "", "the cursor is no longer in the editor");
+    await page.locator(".details .jump", { hasText: "line 7 of playground.pipe" }).click();
+    assert.equal(await page.evaluate(() => playground.editor.area.selectionStart), (await page.locator("textarea").inputValue()).indexOf("BW[s]"));
+    // The text of a standard schedule stands beside the lanes.
+    await page.getByLabel("Examples").selectOption("a model and its pipeline");
+    await settled(page);
+    await page.locator("[data-id=source]").first().click();
+    assert.match(await page.locator(".listing h3").first().innerText(), /^std:/);
+    await page.locator("[data-id=source]").first().click();
   });
 
   test("a fix is applied by a button or its key, and Ctrl Z takes it back", async () => {

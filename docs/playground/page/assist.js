@@ -28,7 +28,7 @@ class Assistant {
     this.card = h("div", { class: "card", role: "status", hidden: true });
     this.offers = [];
     const { area } = editor;
-    for (const [name, value] of Object.entries({ "aria-autocomplete": "list", "aria-controls": "offers", "aria-keyshortcuts": "Control+Space Control+I" })) area.setAttribute(name, value);
+    for (const [name, value] of Object.entries({ "aria-autocomplete": "list", "aria-controls": "offers", "aria-keyshortcuts": "Control+Space Control+I Control+Enter" })) area.setAttribute(name, value);
     editor.root.append(this.list, this.card);
     area.addEventListener("keydown", (event) => this.key(event), { capture: true });
     area.addEventListener("input", (event) => this.typed(event));

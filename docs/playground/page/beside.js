@@ -82,6 +82,7 @@ class Beside {
   open() {
     const { timeline } = this;
     const other = this.other = new SharedTimeline(h("div", { class: "timeline other" }));
+    other.show.source = false;
     other.panels.said.id = "said-other";
     other.canvas.setAttribute("aria-describedby", "said-other");
     [other.partner, timeline.partner] = [timeline, other];

@@ -8,14 +8,16 @@ class Editor {
   constructor(keywords, changed) {
     const words = keywords.join("|");
     this.pattern = new RegExp(`(//[^\\n]*)|("[^"\\n]*")|\\b(F|BW|B|W|R|U)(?=\\s*\\[)|\\b(${words})\\b|\\b(\\d[\\d_.]*(?:[KMGT]i?B)?)\\b`, "g");
-    this.area = h("textarea", { spellcheck: "false", autocapitalize: "off", autocomplete: "off", wrap: "off", "aria-label": "Source", "aria-describedby": "findings", input: () => {
+    this.area = h("textarea", { spellcheck: "false", autocapitalize: "off", autocomplete: "off", wrap: "off", "aria-label": "Source", "aria-describedby": "editor-hint findings", input: () => {
       this.findings = [];
+      this.lights.replaceChildren();
       this.colour();
       changed();
     } });
+    this.lights = h("div", { class: "lights", "aria-hidden": "true" });
     this.paper = h("pre", { class: "paper", "aria-hidden": "true" });
     this.numbers = h("pre", { class: "numbers", "aria-hidden": "true" });
-    this.paged = h("div", { class: "editor" }, this.numbers, h("div", { class: "sheet" }, this.paper, this.area));
+    this.paged = h("div", { class: "editor" }, this.numbers, h("div", { class: "sheet" }, this.lights, this.paper, this.area));
     this.root = h("div", { class: "desk" }, this.paged);
     this.findings = [];
     this.area.addEventListener("scroll", () => this.scroll());
@@ -43,6 +45,37 @@ class Editor {
     this.area.focus();
     this.area.setSelectionRange(at, at);
     this.area.scrollTop = Math.max(0, (finding.line - 6) * LINE);
+  }
+
+  /// Marks statements behind the text: that of the selected task, which is brought into view, and that under the pointer.
+  light({ own, under }) {
+    const marks = [["own", own], ["under", under]].filter(([, place]) => place);
+    this.lights.replaceChildren(...marks.flatMap(([name, place]) => this.boxes(place).map((style) => h("div", { class: name, style }))));
+    if (!own) return;
+    const [top, bottom] = [(own.line - 1) * LINE, own.end_line * LINE + 2 * MARGIN[1]];
+    const { scrollTop, clientHeight } = this.area;
+    if (top < scrollTop || bottom > scrollTop + clientHeight) this.area.scrollTop = Math.max(0, top - clientHeight / 3);
+  }
+
+  /// The boxes around the lines of a place of the compiler, as styles.
+  boxes({ line: first, column, end_line: last, end_column }) {
+    return this.text.split("\n").slice(first - 1, last).map((text, index) => {
+      const line = first + index;
+      const letters = [...text];
+      const from = line === first ? letters.slice(0, column - 1).join("") : text.match(/^\s*/)[0];
+      const to = line === last ? letters.slice(0, end_column - 1).join("") : text;
+      const left = this.width(from);
+      return `left: ${MARGIN[0] + left - 2}px; top: ${MARGIN[1] + (line - 1) * LINE}px; width: ${this.width(to) - left + 4}px`;
+    });
+  }
+
+  /// Where the cursor is, as the compiler counts.
+  cursor() { return this.spot(this.area.selectionDirection === "backward" ? this.area.selectionStart : this.area.selectionEnd); }
+
+  /// A place of the text as the compiler counts: line, and column in characters.
+  spot(at) {
+    const before = this.text.slice(0, at).split("\n");
+    return { line: before.length, column: [...before[before.length - 1]].length + 1 };
   }
 
   /// Where a place of the compiler is, which counts characters, in the text, which counts UTF-16 units.
@@ -111,7 +144,7 @@ class Editor {
   }
 
   scroll() {
-    this.paper.style.transform = `translate(${-this.area.scrollLeft}px, ${-this.area.scrollTop}px)`;
+    this.lights.style.transform = this.paper.style.transform = `translate(${-this.area.scrollLeft}px, ${-this.area.scrollTop}px)`;
     this.numbers.style.transform = `translateY(${-this.area.scrollTop}px)`;
   }
 

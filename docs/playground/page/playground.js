@@ -16,6 +16,18 @@ const OPTIONS = [
   ["recompute", "text", "all, or 0..2"],
 ];
 
+/// What keys do in the editor, as the page says it.
+const EDITOR_KEYS = [
+  ["Ctrl+Space", "in the editor: what can be written here"],
+  ["Ctrl+I", "in the editor: what the word at the cursor means"],
+  ["Ctrl+Enter", "in the editor: to the tasks of the statement at the cursor"],
+  ["Esc Tab", "in the editor: on to the next control; Tab alone indents"],
+];
+const HINT = "Ctrl Space offers what can be written, Ctrl I says what a word means, Ctrl Enter goes to the tasks of a statement; Esc and then Tab leave the editor.";
+/// How long nothing is compiled before its verdict is spoken.
+const SPEAK = 900;
+KEYS.push(...EDITOR_KEYS);
+
 /// A text as the fragment of an address: deflated, in base64 for addresses.
 async function pack(text) {
   const packed = await through(new TextEncoder().encode(text), new CompressionStream("deflate"));
@@ -40,13 +52,17 @@ class Playground {
   constructor(root) {
     this.packed = Uint8Array.from(atob(WASM), (letter) => letter.charCodeAt(0));
     this.timeline = new SharedTimeline(h("div", { class: "timeline waiting" }));
+    this.timeline.show.source = false;
     this.beside = new Beside(this.timeline);
     this.gallery = h("select", { "aria-label": "Standard schedules", change: () => this.choose(this.gallery.value) });
     this.examples = h("select", { "aria-label": "Examples", change: () => this.chooseExample(this.examples.value) });
     this.versus = h("select", { "aria-label": "Compare with", change: () => this.ask() });
     this.fields = Object.fromEntries(OPTIONS.map(([name, type, hint]) => [name, h("input", { type, placeholder: hint, min: type === "number" && "1", "aria-label": name, input: () => this.changed() })]));
     this.findings = h("ol", { id: "findings", class: "findings", "aria-live": "polite" });
-    this.status = h("output", { class: "status" }, "the compiler is loading");
+    // Times and seconds change with every key: what comes of it is spoken when typing pauses, and only if it is new.
+    this.status = h("output", { class: "status", "aria-live": "off" }, "the compiler is loading");
+    this.spoken = h("div", { class: "hidden", role: "status" });
+    this.hint = h("p", { class: "hint", id: "editor-hint" }, HINT);
     this.share = h("button", { type: "button", click: () => this.copy() }, "copy link");
     this.finder = h("button", { type: "button", title: "Search a shorter schedule with these stages, places, costs and memory, as pipec search does", click: () => this.search() }, "search");
     this.save = h("button", { type: "button", title: "Download the source", click: () => this.download(`${this.schedule()}.pipe`, "text/plain", this.editor.text) }, "save .pipe");
@@ -89,6 +105,7 @@ class Playground {
     if (!this.editor) {
       this.schedules = new Map(schedules);
       this.editor = new Editor(keywords, () => this.changed());
+      this.edited = this.connect();
       this.assistant = new Assistant(this.editor, (question) => this.askAside("assist", question));
       this.gallery.append(h("option", { value: "" }, "your own"), ...schedules.map(([name]) => h("option", { value: name }, name)));
       this.versus.append(h("option", { value: "" }, "nothing"), ...schedules.map(([name]) => h("option", { value: name }, name)));
@@ -98,8 +115,8 @@ class Playground {
       this.examples.append(h("option", { value: "" }, "choose"), ...examples.map(group));
       this.side.append(
         h("div", { class: "menus" }, h("label", {}, "from the gallery", this.gallery), h("label", {}, "an example", this.examples), h("label", {}, "compare with", this.versus)),
-        h("div", { class: "actions" }, this.finder, this.share, this.save, this.draw, this.status),
-        this.editor.root,
+        h("div", { class: "actions" }, this.finder, this.share, this.save, this.draw, this.status, this.spoken),
+        this.editor.root, this.hint,
         h("div", { class: "options" }, OPTIONS.map(([name]) => h("label", {}, name, this.fields[name]))),
         this.findings);
       this.fromLink().then((isThere) => isThere || this.choose(FIRST));
@@ -107,6 +124,31 @@ class Playground {
       return;
     }
     this.ask();
+  }
+
+  /// Editor and timeline: a task marks its statement, the cursor and the pointer light the tasks of theirs.
+  connect() {
+    const { editor } = this;
+    const { area } = editor;
+    const edited = new Edited(this.timeline, {
+      name: ROOT, isAs: (text) => text === editor.text, mark: (marks) => editor.light(marks), go: (place) => editor.go(place),
+    });
+    const look = () => edited.look(document.activeElement === area ? editor.cursor() : null);
+    document.addEventListener("selectionchange", look);
+    for (const name of ["focus", "blur"]) area.addEventListener(name, look);
+    area.addEventListener("input", () => edited.changed());
+    area.addEventListener("pointermove", (event) => {
+      const at = event.buttons > 0 || event.pointerType === "touch" ? null : editor.at(event);
+      edited.point(at === null ? null : editor.spot(at));
+    });
+    area.addEventListener("pointerleave", () => edited.point(null));
+    area.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || event.shiftKey || event.altKey) return;
+      event.preventDefault();
+      event.stopImmediatePropagation();
+      edited.select();
+    }, { capture: true });
+    return edited;
   }
 
   /// Shows a schedule of the standard library.
@@ -165,9 +207,9 @@ class Playground {
     await this.remember();
     try {
       await navigator.clipboard.writeText(location.href);
-      this.status.textContent = "copied";
+      this.tell("copied");
     } catch {
-      this.status.textContent = "the link is in the address bar";
+      this.tell("the link is in the address bar");
     }
   }
 
@@ -176,8 +218,6 @@ class Playground {
     if (this.searching) return this.endSearch("the search was stopped");
     const question = this.current();
     this.finder.textContent = "stop";
-    // Its seconds are not read out.
-    this.status.setAttribute("aria-live", "off");
     const done = (told) => this.endSearch(this.found(told, question));
     this.searching = new Search(this.newWorker(), this.packed, question, (words) => this.status.textContent = words, done);
     return undefined;
@@ -187,8 +227,26 @@ class Playground {
     this.searching.stop();
     this.searching = null;
     this.finder.textContent = "search";
-    this.status.setAttribute("aria-live", "polite");
+    this.tell(words);
+  }
+
+  /// Says something, once also in speech.
+  tell(words) {
     this.status.textContent = words;
+    clearTimeout(this.speaking);
+    this.spoken.textContent = words;
+  }
+
+  /// Says what the compiler made of the source, in speech when typing pauses.
+  tellVerdict(report) {
+    if (this.searching) return;
+    const verdict = report?.ok ? "accepted" : "rejected";
+    this.status.textContent = `${verdict}, ${Math.max(1, Math.round(this.took))} ms`;
+    const nErrors = (report?.diagnostics ?? []).filter((one) => one.severity === "error").length;
+    const figures = report?.ok && report.makespan !== null ? `: makespan ${say(report.makespan)}, mean bubble ${percent(report.bubble_mean)}, peak ${say(report.peak_activation)} units` : "";
+    const words = `${verdict}${figures}${nErrors > 0 ? `: ${plural(nErrors, "error")}` : ""}`;
+    clearTimeout(this.speaking);
+    this.speaking = setTimeout(() => words === this.spoken.textContent || (this.spoken.textContent = words), SPEAK);
   }
 
   /// Writes what a search found into the editor, in one step that Ctrl Z takes back, if it is better than what is there.
@@ -212,7 +270,7 @@ class Playground {
   async saveFigure() {
     const told = await this.askAside("svg", this.current());
     if (told?.svg) this.download(`${this.schedule()}.svg`, "image/svg+xml", told.svg);
-    else this.status.textContent = told?.refused ?? "the compiler is not ready";
+    else this.tell(told?.refused ?? "the compiler is not ready");
   }
 
   download(name, type, text) {
@@ -289,9 +347,12 @@ class Playground {
     this.answered = report;
     this.editor.mark(own.filter((one) => one.file === ROOT));
     this.say([...wrong, ...own]);
-    if (!this.searching) this.status.textContent = `${report?.ok ? "accepted" : "rejected"}, ${Math.max(1, Math.round(this.took))} ms`;
+    this.tellVerdict(report);
     this.timeline.root.classList.toggle("stale", !picture);
-    if (!picture) return;
+    if (!picture) {
+      this.edited.forget();
+      return;
+    }
     this.timeline.root.classList.remove("waiting");
     this.timeline.draw(picture, !this.isFresh);
     this.isFresh = false;

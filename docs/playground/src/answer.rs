@@ -73,8 +73,9 @@ pub(crate) fn svg(question: &str) -> String {
 fn compiled(question: Question) -> Answer {
     let mut mistakes = BTreeMap::new();
     let request = request(&question, &mut mistakes);
-    let compilation = compile(&mut Sources::default(), question.root(), &loader, &request);
-    let picture = Picture::new(&compilation);
+    let mut sources = Sources::default();
+    let compilation = compile(&mut sources, question.root(), &loader, &request);
+    let picture = Picture::with_sources(&compilation, &sources);
     Answer { report: compilation.report, picture, mistakes }
 }
 

@@ -1,69 +1,106 @@
-// The timeline of a .pipe file in a panel beside its text: the page that `pipec plot` writes, drawn again when a source
-// is saved. What speaks against it is shown above it, and the last page that could be drawn stays.
+// The timeline of a .pipe file in a panel beside its text: the page that `pipec plot` writes, drawn again as one types.
+// What speaks against the text is shown above it, and the last picture that could be drawn stays. A task marks its
+// statement in the text, and the cursor there lights the tasks of its statement.
 
-const { execFile } = require("node:child_process");
-const fs = require("node:fs/promises");
-const os = require("node:os");
 const path = require("node:path");
-const { window, workspace, commands, ViewColumn } = require("vscode");
+const { window, workspace, commands, ViewColumn, Uri } = require("vscode");
+const pipec = require("./pipec.js");
+const marks = require("./marks.js");
 
-/** How long one drawing may take, in milliseconds. */
-const LONGEST = 60_000;
+/** How long no key is pressed before a text is drawn, in milliseconds. */
+const SILENCE = 300;
 
 /** @type {Map<string, Timeline>} By the path of the source. */
 const open = new Map();
 
-const escaped = (text) => text.replace(/[&<>]/g, (mark) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;" })[mark]);
+const escaped = (text) => text.replace(/[&<>"]/g, (mark) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[mark]);
 
-/** A page with a text above everything else; none where there is nothing to say. */
-function told(page, text) {
-  if (!text) return page;
-  const style = "margin:0 0 12px;padding:10px 14px;white-space:pre-wrap;overflow-x:auto;font:12px/1.45 var(--vscode-editor-font-family,monospace);"
+/** A page that says why there is no picture. */
+function without(text) {
+  const style = "margin:0;padding:10px 14px;white-space:pre-wrap;overflow-x:auto;font:12px/1.45 var(--vscode-editor-font-family,monospace);"
     + "color:var(--vscode-editor-foreground);background:var(--vscode-inputValidation-errorBackground,#5a1d1d33);"
     + "border:1px solid var(--vscode-inputValidation-errorBorder,#be1100)";
-  const banner = `<pre role="alert" style="${style}">${escaped(text.trim())}</pre>`;
-  const body = /<body[^>]*>/.exec(page);
-  const at = body ? body.index + body[0].length : 0;
-  return page.slice(0, at) + banner + page.slice(at);
-}
-
-/** The page that a command draws of a source, if it draws one, and what it says. */
-async function draw(command, source, choice) {
-  const folder = await fs.mkdtemp(path.join(os.tmpdir(), "pipec-"));
-  try {
-    const file = path.join(folder, "timeline.html");
-    const options = { cwd: path.dirname(source), timeout: LONGEST, env: { ...process.env, NO_COLOR: "1", COLUMNS: "100" } };
-    const said = await new Promise((resolve) => {
-      execFile(command, ["plot", source, ...choice, "-o", file], options, (error, _, text) => {
-        const why = error?.killed ? `pipec: there was no timeline after ${LONGEST / 1000} s` : error?.message;
-        resolve(text || why || "");
-      });
-    });
-    const page = await fs.readFile(file, "utf8").catch(() => undefined);
-    return { page, said };
-  } finally {
-    await fs.rm(folder, { recursive: true, force: true });
-  }
+  return `<!DOCTYPE html><html lang="en"><body><pre role="alert" style="${style}">${escaped(text)}</pre></body></html>`;
 }
 
 /** One panel. */
 class Timeline {
   constructor(command, document, choice) {
-    Object.assign(this, { command, source: document.fileName, choice, last: "", turn: 0 });
-    const title = `Timeline of ${path.basename(this.source)}`;
+    Object.assign(this, { command, document, choice, file: document.fileName, name: path.basename(document.fileName) });
+    // The version of the text that is drawn; whether the page answers, and what it is told as soon as it does.
+    Object.assign(this, { drawn: -1, isReady: false, pending: null, running: null });
     const column = { viewColumn: ViewColumn.Beside, preserveFocus: true };
-    this.panel = window.createWebviewPanel("pipec.timeline", title, column, { enableScripts: true, retainContextWhenHidden: true });
-    this.panel.onDidDispose(() => open.get(this.source) === this && open.delete(this.source));
-    open.set(this.source, this);
+    this.panel = window.createWebviewPanel("pipec.timeline", `Timeline of ${this.name}`, column, { enableScripts: true, retainContextWhenHidden: true });
+    this.panel.onDidDispose(() => this.close());
+    this.panel.webview.onDidReceiveMessage((message) => this.told(message));
+    open.set(this.file, this);
   }
 
-  /** Draws again. Where another drawing begins meanwhile, that one is shown. */
-  async refresh() {
-    const turn = ++this.turn;
-    const { page, said } = await draw(this.command(), this.source, this.choice);
-    if (turn !== this.turn || open.get(this.source) !== this) return;
-    this.last = page ?? this.last;
-    this.panel.webview.html = told(this.last, said);
+  close() {
+    clearTimeout(this.timer);
+    this.running?.abort();
+    marks.clear(this.file);
+    if (open.get(this.file) === this) open.delete(this.file);
+  }
+
+  /** The text has changed: it is drawn when nothing more comes. */
+  changed() {
+    this.send({ fresh: false });
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.draw(), SILENCE);
+  }
+
+  /** Draws the text as it is. Where another drawing begins meanwhile, that one is shown. */
+  async draw() {
+    clearTimeout(this.timer);
+    this.running?.abort();
+    const running = this.running = new AbortController();
+    const { version } = this.document;
+    const source = { text: this.document.getText(), name: this.name, folder: path.dirname(this.file), signal: running.signal };
+    // The page of a pipec that does not answer is written anew.
+    const told = this.isReady ? await pipec.picture(this.command(), source, this.choice) : await pipec.page(this.command(), source, this.choice);
+    if (running.signal.aborted || open.get(this.file) !== this) return;
+    this.drawn = version;
+    const { page, picture, said } = told;
+    const fresh = Boolean(page ?? picture) && this.document.version === version;
+    if (this.isReady) this.send({ fresh, picture, findings: said });
+    else if (page) {
+      this.pending = { fresh, findings: said };
+      this.panel.webview.html = page.replace("<html", () => `<html data-edited="${escaped(this.name)}"`);
+    } else this.panel.webview.html = without(said);
+    this.look(window.activeTextEditor);
+  }
+
+  /** What the page says. */
+  told({ ready, marks: shown, go, figure }) {
+    if (ready) {
+      this.isReady = true;
+      if (this.pending) this.send(this.pending);
+      this.pending = null;
+      this.look(window.activeTextEditor);
+    }
+    if (shown) marks.show(this.file, shown);
+    if (go) marks.go(this.document, go);
+    if (figure) this.save();
+  }
+
+  /** Saves the picture of the text where the user says. */
+  async save() {
+    const uri = await window.showSaveDialog({ defaultUri: Uri.file(this.file.replace(/(\.pipe)?$/, ".svg")), filters: { Pictures: ["svg", "pdf"] } });
+    if (!uri) return;
+    const source = { text: this.document.getText(), name: this.name, folder: path.dirname(this.file) };
+    const said = await pipec.plot(this.command(), source, this.choice, uri.fsPath);
+    if (said) window.showWarningMessage(said);
+  }
+
+  /** The cursor is somewhere in an editor. */
+  look(editor) {
+    const isHere = editor?.document.fileName === this.file;
+    this.send({ cursor: isHere ? marks.place(editor.document, editor.selection.active) : null });
+  }
+
+  send(message) {
+    if (this.isReady) this.panel.webview.postMessage(message);
   }
 }
 
@@ -84,27 +121,30 @@ async function chosen(document) {
 /** Shows the timeline of the source in the active editor; `command` gives that of pipec. */
 async function show(command) {
   const document = window.activeTextEditor?.document;
-  if (document?.languageId !== "pipe" || document.isUntitled || !(await document.save())) {
-    window.showErrorMessage("pipec: a timeline is that of a .pipe file that is open and saved.");
+  if (document?.languageId !== "pipe") {
+    window.showErrorMessage("pipec: a timeline is that of a .pipe file that is open.");
     return;
   }
   const choice = await chosen(document);
   if (!choice) return;
   const shown = open.get(document.fileName) ?? new Timeline(command, document, choice);
-  shown.choice = choice;
+  Object.assign(shown, { document, choice });
   shown.panel.reveal(undefined, true);
-  await shown.refresh();
+  await shown.draw();
 }
-
-/** Draws all panels again: a source may be imported by others. */
-const saved = async (document) => {
-  if (document.languageId === "pipe") await Promise.all([...open.values()].map((timeline) => timeline.refresh()));
-};
 
 /** What the editor disposes of when the extension ends. */
 const register = (command) => [
   commands.registerCommand("pipec.timeline", () => show(command)),
-  workspace.onDidSaveTextDocument(saved),
+  workspace.onDidChangeTextDocument(({ document }) => open.get(document.fileName)?.changed()),
+  // A source may be imported by others, which read it from its file.
+  workspace.onDidSaveTextDocument((document) => {
+    if (document.languageId !== "pipe") return undefined;
+    return Promise.all([...open.values()].filter(({ file, drawn }) => file !== document.fileName || drawn !== document.version).map((timeline) => timeline.draw()));
+  }),
+  window.onDidChangeTextEditorSelection(({ textEditor }) => open.get(textEditor.document.fileName)?.look(textEditor)),
+  window.onDidChangeActiveTextEditor((editor) => open.forEach((timeline) => timeline.look(editor))),
+  ...marks.register(),
 ];
 
 module.exports = { register };

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 pub const STYLE: &str = include_str!("page/style.css");
 
 /// What draws the picture, file by file: each uses those before it.
-pub const SCRIPTS: [&str; 18] = [
+pub const SCRIPTS: [&str; 20] = [
     include_str!("page/statements.js"),
     include_str!("page/model.js"),
     include_str!("page/painter.js"),
@@ -24,12 +24,14 @@ pub const SCRIPTS: [&str; 18] = [
     include_str!("page/lanes.js"),
     include_str!("page/queues.js"),
     include_str!("page/listing.js"),
+    include_str!("page/edited.js"),
     include_str!("page/finder.js"),
     include_str!("page/range.js"),
     include_str!("page/link.js"),
     include_str!("page/figure.js"),
     include_str!("page/input.js"),
     include_str!("page/panels.js"),
+    include_str!("page/embedded.js"),
 ];
 
 const PAGE: &str = include_str!("page/page.html");

@@ -139,11 +139,16 @@ class Finder {
 }
 
 Object.assign(Timeline.prototype, {
-  /// The highlighted tasks, ascending: those of the statement under the pointer, or those that were found.
+  /// The highlighted tasks, ascending: those of the statement under the pointer, or those that were found, or those of
+  /// the statement at the cursor of an editor.
   tasksLit() {
-    if (this.pointed >= 0) return this.models[this.models.length - 1].statements.tasksOf(this.pointed);
-    return this.panels.finder.hits;
+    const { hits } = this.panels.finder;
+    const statement = this.pointed >= 0 || hits ? this.pointed : this.atCursor;
+    return statement >= 0 ? this.models[this.models.length - 1].statements.tasksOf(statement) : hits;
   },
+
+  /// How pale the others are: a cursor is mostly somewhere, and the picture is read meanwhile.
+  paleness() { return this.pointed >= 0 || this.panels.finder.hits ? 0.72 : 0.5; },
 });
 
 Object.assign(Painter.prototype, {
@@ -152,7 +157,7 @@ Object.assign(Painter.prototype, {
     const { context, timeline, colours } = this;
     const { view, width, ratio } = timeline;
     for (const row of visible) {
-      context.globalAlpha = 0.72;
+      context.globalAlpha = timeline.paleness();
       context.fillStyle = colours.sheet;
       context.fillRect(GUTTER, row.y, width - GUTTER, row.taskHeight);
       context.globalAlpha = 1;

@@ -1,5 +1,17 @@
 // Wheel, pointers and keys.
 
+/// Where the browser remembers where letters are keys.
+const LETTERS = "pipec.letters";
+
+/// What was chosen in this browser; some viewers of files remember nothing.
+function lettersChosen() {
+  try {
+    return localStorage.getItem(LETTERS);
+  } catch {
+    return null;
+  }
+}
+
 Object.assign(Timeline.prototype, {
   listen() {
     const { canvas } = this;
@@ -16,13 +28,25 @@ Object.assign(Timeline.prototype, {
     canvas.addEventListener("keydown", (event) => this.key(event));
   },
 
-  /// Keys with letters and signs work wherever the focus is, but where one writes.
+  /// Keys with letters and signs work wherever the focus is, but where one writes; unless they were turned off, as for
+  /// a screen reader or for who speaks to the computer.
   listenToPage() {
+    this.panels.offerLetters("everywhere");
     document.addEventListener("keydown", (event) => {
       const { target, key } = event;
-      if (target === this.canvas || key.length !== 1 || key === " " || event.defaultPrevented) return;
+      if (this.letters !== "everywhere" || target === this.canvas || key.length !== 1 || key === " " || event.defaultPrevented) return;
       if (!target.closest?.("input, select, textarea, dialog, [contenteditable]")) this.key(event);
     });
+  },
+
+  /// Letters and signs are keys everywhere, on the timeline, or nowhere.
+  useLetters(where) {
+    this.letters = where;
+    try {
+      localStorage.setItem(LETTERS, where);
+    } catch {
+      // Then it holds as long as the page is open.
+    }
   },
 
   place(event) {
@@ -112,6 +136,7 @@ Object.assign(Timeline.prototype, {
 
   key(event) {
     if (!this.model || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (this.letters === "nowhere" && event.key.length === 1) return;
     const step = (this.view.to - this.view.from) / 8;
     const moves = event.shiftKey
       ? {
@@ -135,6 +160,7 @@ Object.assign(Timeline.prototype, {
       f: () => this.around(), z: () => this.around(),
       r: () => this.measureRange(this.view.from, this.view.to),
       o: () => this.panels.toggles.source.hidden || this.toggle("source"),
+      g: () => this.panels.listing.go(this.panels.listing.statements.of(this.selected)),
       n: () => this.alongPath(1), p: () => this.alongPath(-1),
       v: () => this.turn(),
       q: () => this.toggle("queues"),

@@ -6,6 +6,7 @@ class Listing {
     this.text = h("div", { class: "code" });
     this.root = h("section", { class: "listing", "aria-label": "Source", hidden: true }, this.text);
     this.parts = this.order = this.marked = [];
+    this.edited = null;
     const of = (event) => Number(event.target.closest?.("[data-statement]")?.dataset.statement ?? -1);
     this.text.addEventListener("pointerover", (event) => timeline.point(of(event)));
     this.text.addEventListener("pointerleave", () => timeline.point(-1));
@@ -17,20 +18,37 @@ class Listing {
 
   get statements() { return this.timeline.models[this.timeline.models.length - 1].statements; }
 
-  /// Whether there is anything to show.
-  get isThere() { return this.statements.count > 0 && this.statements.sources.some(({ lines }) => lines); }
+  /// Whether there is anything to show: a text that is in an editor is shown there.
+  get isThere() { return this.statements.count > 0 && this.statements.sources.some((_, source) => this.shows(source)); }
+
+  shows(source) { return Boolean(this.statements.sources[source].lines) && !this.edited?.has(source); }
+
+  /// Whether one can go to the text of a statement, here or in its editor.
+  hasText(statement) { return statement >= 0 && (this.isThere || Boolean(this.edited?.has(this.statements.source[statement]))); }
+
+  /// Goes to the text of a statement.
+  go(statement) {
+    if (!this.hasText(statement)) return;
+    if (this.edited?.has(this.statements.source[statement])) {
+      this.edited.go(statement);
+      return;
+    }
+    if (!this.timeline.show.source) this.timeline.toggle("source");
+    this.focus(statement);
+  }
 
   /// Writes the texts of another picture.
   fill() {
     const { statements } = this;
     // Of a statement, its pieces line by line.
     this.parts = Array.from({ length: statements.count }, () => []);
-    const texts = statements.sources.map(({ name, lines }, source) => lines && [h("h3", {}, name), this.written(lines, statements.inText(source))]);
+    const texts = statements.sources.map(({ name, lines }, source) => this.shows(source) && [h("h3", {}, name), this.written(lines, statements.inText(source))]);
     this.text.replaceChildren(...texts.flat().filter(Boolean));
     this.order = this.parts.flatMap(([first]) => first ?? []);
     this.order[0]?.setAttribute("tabindex", "0");
     this.marked = [];
     this.say();
+    this.edited?.follow();
     this.isNew = true;
   }
 
@@ -116,6 +134,7 @@ class Listing {
     const { timeline, statements } = this;
     const own = statements.of(timeline.selected), under = statements.of(timeline.hovered);
     const query = timeline.panels.finder?.query ?? "";
+    this.edited?.mark(own, under);
     const marks = [["own", own], ["under", under]];
     for (const part of this.marked) part.classList.remove("own", "under");
     this.marked = marks.flatMap(([name, statement]) => (this.parts[statement] ?? []).map((part) => {

@@ -14,7 +14,8 @@ function h(tag, attributes = {}, ...children) {
 class Panels {
   constructor(timeline) {
     this.timeline = timeline;
-    const button = (label, title, action, id) => h("button", { type: "button", title, "aria-label": title, "data-id": id, click: action }, label);
+    // A button is called by its word, so that one can say it; a sign is called by what it does.
+    const button = (label, title, action, id) => h("button", { type: "button", title, "aria-label": !/[a-z]/.test(label) && title, "data-id": id, click: action }, label);
     this.title = h("h1");
     this.subtitle = h("p", { class: "subtitle" });
     this.cards = h("dl", { class: "cards" });
@@ -54,19 +55,31 @@ class Panels {
     this.details = h("section", { class: "details", "aria-label": "Selected" });
     this.tables = h("div", { class: "tables" });
     this.keyList = h("dl");
+    this.letters = h("select", { change: () => timeline.useLetters(this.letters.value) });
     this.keys = h("dialog", { class: "keys", "aria-label": "Keys" },
-      h("h2", {}, "Keys"), h("p", {}, "Arrows and Enter while the timeline has the focus:"), this.keyList,
+      h("h2", {}, "Keys"), h("p", {}, "Arrows, Enter, Home and End while the timeline has the focus."),
+      h("label", {}, "Single letters and signs are keys ", this.letters), this.keyList,
       h("form", { method: "dialog" }, h("button", {}, "Close")));
     timeline.root.append(
       h("header", {}, h("div", {}, this.title, this.subtitle), this.cards), this.verdict, tools, this.finder.root, this.scene, this.legend,
       this.details, this.tables, this.said, this.keys);
     this.overview = new Overview(timeline, overview);
+    this.offerLetters();
     this.sayFigure = figureDialog(timeline.root);
+  }
+
+  /// Offers where letters are keys, the most first; what was chosen before holds.
+  offerLetters(...most) {
+    const words = { everywhere: "wherever the focus is", timeline: "while the timeline has the focus", nowhere: "nowhere" };
+    const offered = [...most, "timeline", "nowhere"];
+    this.letters.replaceChildren(...offered.map((value) => h("option", { value }, words[value])));
+    const chosen = lettersChosen();
+    this.timeline.letters = this.letters.value = offered.includes(chosen) ? chosen : offered[0];
   }
 
   showKeys() {
     const { model, models } = this.timeline;
-    const isThere = { versions: models.length > 1, queues: model.queues.length > 0, critical: model.critical.length > 0, memory: model.memories.length > 0, source: this.listing.isThere };
+    const isThere = { versions: models.length > 1, queues: model.queues.length > 0, critical: model.critical.length > 0, memory: model.memories.length > 0, source: this.listing.isThere, text: this.listing.hasText(0) };
     const keys = KEYS.filter(([, , of]) => isThere[of] ?? true);
     this.keyList.replaceChildren(...keys.flatMap(([key, what]) => [h("dt", {}, key.split(" ").map((one) => h("kbd", {}, one))), h("dd", {}, what)]));
     this.keys.showModal();
@@ -222,12 +235,8 @@ class Panels {
     const { statements } = this.listing;
     const statement = statements.of(task);
     if (statement < 0) return [];
-    const show = () => {
-      if (!this.timeline.show.source) this.timeline.toggle("source");
-      this.listing.focus(statement);
-    };
     const place = statements.place(statement);
-    const link = this.listing.isThere ? h("button", { type: "button", class: "jump", click: show }, place) : place;
+    const link = this.listing.hasText(statement) ? h("button", { type: "button", class: "jump", click: () => this.listing.go(statement) }, place) : place;
     return [["comes from", h("code", {}, statements.text(statement)), " in ", link]];
   }
 

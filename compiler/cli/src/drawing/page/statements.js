@@ -13,6 +13,25 @@ class Statements {
   /// The statement of a task, or -1.
   of(task) { return task < 0 ? -1 : this.ofTask[task] - 1; }
 
+  /// The statement at a place of a text: the last to begin of those around it, or else the only one on its line; -1 if
+  /// there is none.
+  at(source, line, column) {
+    let around = -1;
+    const onLine = [];
+    for (let statement = 0; statement < this.count; statement++) {
+      const [from, to] = [this.line[statement], this.endLine[statement]];
+      if (this.source[statement] !== source || from > line || to < line) continue;
+      onLine.push(statement);
+      if ((from < line || this.column[statement] <= column) && (to > line || this.endColumn[statement] >= column)) around = statement;
+    }
+    return around >= 0 || onLine.length !== 1 ? around : onLine[0];
+  }
+
+  /// Where it stands, in the form in which findings say it.
+  span(statement) {
+    return { line: this.line[statement], column: this.column[statement], end_line: this.endLine[statement], end_column: this.endColumn[statement] };
+  }
+
   /// Its tasks, ascending.
   tasksOf(statement) {
     this.tasks ??= this.sorted();

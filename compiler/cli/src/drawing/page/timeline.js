@@ -12,6 +12,7 @@ const KEYS = [
   ["f", "the selected task and what is around it, or the range"],
   ["0", "everything"],
   ["r", "sums of the time in view; of any other range, drag with Shift"],
+  ["g", "go to the statement that the selected task comes from", "text"],
   ["o", "source: show and hide", "source"],
   ["c", "critical path: show and hide", "critical"],
   ["t", "transfers: show and hide"],
@@ -32,8 +33,9 @@ class Timeline {
     this.root = root;
     this.show = { critical: true, transfers: true, queues: true, memory: true, source: window.innerWidth >= WIDE };
     this.measure = -1;
-    this.selected = this.hovered = this.peakOf = this.pointed = -1;
+    this.selected = this.hovered = this.peakOf = this.pointed = this.atCursor = -1;
     this.range = null;
+    this.letters = "timeline";
     this.pointers = new Map();
     // Versions of the timeline, and those of them that are shown: the last one is what keys and memory are about.
     this.models = this.shown = [];
@@ -55,7 +57,7 @@ class Timeline {
     this.makespan = Math.max(...this.models.map((model) => model.makespan));
     this.shortest = Math.min(...this.models.map((model) => model.shortest));
     this.measure = this.model.memories.length - 1;
-    this.selected = this.hovered = this.peakOf = this.pointed = -1;
+    this.selected = this.hovered = this.peakOf = this.pointed = this.atCursor = -1;
     this.range = null;
     this.top = 0;
     // Of many devices, all of them are worth more than their memory, at first.
@@ -197,6 +199,7 @@ class Timeline {
     const dark = matchMedia("(prefers-color-scheme: dark)").matches;
     const now = this.root.dataset.theme ?? (dark ? "dark" : "light");
     document.documentElement.dataset.theme = this.root.dataset.theme = name ?? (now === "dark" ? "light" : "dark");
+    if (!this.model) return;
     this.panels.sayToggles();
     this.repaint();
   }
