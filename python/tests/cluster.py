@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-PATIENCE = 30.0
+PATIENCE = 180.0
 """Seconds until an answer that does not come is a failure."""
 PATIENCE_TO_START = 240.0
 """The same for processes that start: they import torch, each by itself."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ from ..instructions import CollStart, CopyStart, Fill, Free, GatherStart, RecvSt
 from ..program import Exec, Operand, Program
 from .copies import Copier
 from .copy_calls import Copies
+from .data_parallel.synchronisation import Synchronisation
 from .stage.slices import carry_of
 from .stage.tasks import StageTasks, Step
 from .transport import Incoming, Transport, forms_of
@@ -58,6 +59,8 @@ class Machine:
     """By value: the gradients whose sums travel."""
     updates: Mapping[int, Update]
     """By executable: none where the optimizer is left to the user."""
+    synchronisations: Sequence[Synchronisation]
+    """Those of modules with data parallelism of their own, in the order in which they start."""
 
 
 def translate(machine: Machine, trains: bool, learns: bool) -> DeviceList:
@@ -71,11 +74,22 @@ def translate(machine: Machine, trains: bool, learns: bool) -> DeviceList:
     translator = _Translator(machine, trains, learns)
     calls: list[Call] = []
     positions: list[int] = []
-    for position, instruction in enumerate(machine.program.devices[machine.device].step):
-        call = translator.call(instruction)
+
+    def add(call: Call | None, position: int) -> None:
         if call is not None:
             calls.append(call)
             positions.append(position)
+
+    waiting = list(machine.synchronisations) if trains else []
+    for one in waiting:
+        add(one.begin_step, 0)
+    for position, instruction in enumerate(machine.program.devices[machine.device].step):
+        if isinstance(instruction, Run) and machine.program.execs[instruction.exec].kind == "Update":
+            for one in machine.synchronisations if trains else ():
+                add(one.finish if one.after < position else None, position)
+        add(translator.call(instruction), position)
+        while waiting and waiting[0].after == position:
+            add(waiting.pop(0).start, position)
     return DeviceList(tuple(calls), tuple(positions))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.nn import Parameter
 
 from ..errors import StageError
@@ -16,10 +17,11 @@ from ..program import Program
 from .agreement import agree
 from .batches import Batch, Tensors, cut, cut_inputs, to_device
 from .copies import Copier
+from .data_parallel.synchronisation import synchronisations
+from .data_parallel.wrappers import find_wrappers
 from .device_list import DeviceList, Machine, keep_gathered, translate
 from .stage.slices import Carrying
 from .stage.tasks import LossFunction, StageTasks, Step
-from .stage.wrappers import refuse_wrappers
 from .transport import Transport, control_group
 from .watchdog import Watchdog
 from .weights import ownership
@@ -53,9 +55,9 @@ class Runner:
             loss of the microbatch, of shape `[]`. Without it the last stage's module is called with the targets behind its other
             arguments, and returns the loss itself.
         device: Where the modules are. By default that of their parameters.
-        group: The process group whose ranks run the devices; by default all ranks. Its backend carries the tensors: gloo on CPUs, nccl on
-            GPUs. Where it is not all ranks, a program with replicas, or nccl, needs torch 2.15, and every rank has to have made as many
-            process groups before: torch names them by their number.
+        group: The process group whose ranks run the devices, or a mesh of one dimension, such as `mesh["pipe"]`; by default all ranks.
+            Its backend carries the tensors: gloo on CPUs, nccl on GPUs. Where it is not all ranks, a program with replicas, or nccl, needs
+            torch 2.15, and every rank has to have made as many process groups before: torch names them by their number.
         tied: Weights that are one tensor: by name, such as `"3.head.weight"`, the weight that it is, `"0.table.weight"`. On one device the
             first becomes the second; between devices the program adds up their gradients.
         average: Whether gradients are those of the mean loss over microbatches, or of the sum.
@@ -71,8 +73,8 @@ class Runner:
     Raises:
         UnsupportedError: Nobody adds up the gradients of tied weights, or torch is too old to make process groups within a group.
         ProgramError: Ranks have different programs; on all of them.
-        StageError: The modules do not fit the program, or data parallelism of their own would learn wrong gradients in it. Where that is so
-            on one rank, all ranks raise one.
+        StageError: The modules do not fit the program, or not with data parallelism of their own. Where that is so on one
+            rank, all ranks raise one.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class Runner:
         loss_fn: LossFunction | None = None,
         *,
         device: torch.device | str | None = None,
-        group: dist.ProcessGroup | None = None,
+        group: dist.ProcessGroup | DeviceMesh | None = None,
         tied: Mapping[str, str] | None = None,
         average: bool = True,
         ordered_sums: bool | None = None,
@@ -92,24 +94,27 @@ class Runner:
     ) -> None:
         if not dist.is_initialized():
             raise StageError("torch.distributed is not initialised: call `torch.distributed.init_process_group` first")
+        if isinstance(group, DeviceMesh):
+            group = group.get_group()
         whole = dist.group.WORLD if group is None else group
         assert isinstance(whole, dist.ProcessGroup), "the default group is there"
         self.program = program
         self.rank = dist.get_rank(whole)
         self.stages = dict(stages)
+        self._tied = dict(tied or {})
         control = control_group(whole)
         failure = None
         try:
             self._require_fit(dist.get_world_size(whole), optimizer)
             self._device = self._find_device(device, dist.get_backend(whole))
-            self._owners = ownership.tie(program, self.rank, self.stages, tied or {})
+            self._owners = ownership.tie(program, self.rank, self.stages, self._tied)
         except Exception as error:
             failure = error
         settings = {
             "average=": average,
             "ordered_sums=": ordered_sums,
             "synchronise=": synchronise,
-            "tied=": dict(sorted((tied or {}).items())),
+            "tied=": dict(sorted(self._tied.items())),
             "optimizer=": "not given" if optimizer is None else "given",
         }
         agree(control, program, settings, failure)
@@ -159,6 +164,7 @@ class Runner:
             joined.versions,
             joined.sums,
             self._updates.by_exec,
+            synchronisations(program, self.rank, self.stages, self._wrapped, joined.reductions, self._device),
         )
         keep_gathered(self._machine)
         self._group = whole
@@ -179,7 +185,7 @@ class Runner:
         if n_ranks != program.n_devices:
             raise StageError(f"`{program.name}` is for {program.n_devices} devices, but the group has {n_ranks} ranks")
         self._require_stages()
-        refuse_wrappers(program, self.rank, self.stages)
+        self._wrapped = find_wrappers(program, self.rank, self.stages, self._tied)
 
     def _require_stages(self) -> None:
         expected, given = set(self.program.stages_on(self.rank)), set(self.stages)
@@ -323,9 +329,7 @@ class Runner:
         learns = not (self._known & {trains, True})
         found = self._lists.get((trains, learns))
         if found is None:
-            refuse_wrappers(
-                self.program, self.rank, self.stages
-            )  # Modules may have been wrapped after the runner was made.
+            self._require_same_wrappers()
             found = self._lists[trains, learns] = translate(self._machine, trains, learns)
         watchdog = self._watchdog
         watchdog.begin(found.positions)
@@ -342,8 +346,20 @@ class Runner:
         if learns:
             self._known.add(trains)
 
+    def _require_same_wrappers(self) -> None:
+        now = find_wrappers(self.program, self.rank, self.stages, self._tied)
+        changed = [stage for stage, found in now.items() if found != self._wrapped[stage]]
+        if changed:
+            raise StageError(
+                f"the modules of stages {changed} were sharded or replicated after the runner was made, which holds their weights as they "
+                "were: call fully_shard, replicate or DistributedDataParallel first"
+            )
+
     def _finish(self, trains: bool) -> None:
         """What is left to do when a list has ended."""
+        for one in self._machine.synchronisations:
+            one.finish()
+            one.end()
         for update in self._updates.at_end if trains else ():
             update.run()
         for held in self._machine.versions.values():

@@ -1,8 +1,8 @@
-"""Adds up the gradients of weights that several ranks hold: replicas of a stage, and tied weights."""
+"""Adds up the gradients of weights that several ranks hold: replicas of a stage, tied weights, and what `DistributedDataParallel` wraps."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,19 +17,32 @@ class Reduction:
     """One sum of gradients over a group, of the weights of one stage.
 
     With `ordered` every member gets all gradients and adds them up in the order of the group, so that the bits do not depend on how the
-    backend works; between two ranks a plain `all_reduce` has the same bits.
+    backend works; between two ranks a plain `all_reduce` has the same bits. With `is_mean` the result is divided by the number of ranks.
     """
 
-    def __init__(self, slots: Sequence[Slot], group: dist.ProcessGroup, device: torch.device, ordered: bool) -> None:
+    def __init__(
+        self,
+        slots: Sequence[Slot],
+        group: dist.ProcessGroup,
+        device: torch.device,
+        ordered: bool,
+        is_mean: bool = False,
+    ) -> None:
         self._group = group
         self._device = device
         self._size = dist.get_world_size(group)
         self._ordered = ordered and self._size > 2
+        self._is_mean = is_mean
         self._by_type: dict[torch.dtype, list[Slot]] = {}
         for slot in slots:
             self._by_type.setdefault(slot.dtype, []).append(slot)
         self._before: dict[Parameter, Tensor] = {}
         self._started: list[tuple[Any, Tensor, list[Tensor], list[Slot]]] = []
+
+    def parameters(self) -> Iterator[Parameter]:
+        """The weights of this rank whose gradients are summed up."""
+        for slots in self._by_type.values():
+            yield from (slot.parameter for slot in slots if slot.parameter is not None)
 
     def begin_step(self) -> None:
         """Puts aside gradients of earlier steps, which are summed up already."""
@@ -42,6 +55,8 @@ class Reduction:
         """Joins the collective."""
         for dtype, slots in self._by_type.items():
             flat = torch.cat([self._part(slot) for slot in slots])
+            if self._is_mean:
+                flat /= self._size  # Before the sum, which might be too large for half a precision.
             parts: list[Tensor] = []
             if self._ordered:
                 parts = [torch.empty_like(flat) for _ in range(self._size)]

@@ -1,0 +1,1 @@
+"""Data parallelism that the modules of stages bring along: gradients go between replicas once a step, when they are complete."""
