@@ -39,6 +39,12 @@ async function fragment(source) {
   return `z.${btoa(letters).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "")}`;
 }
 
+/// A source with the schedules that it imports from files, where the page shows them before it.
+const whole = (code) => code.source.replace(/^import "(\w+)\.pipe"\n/gm, (line, name) => {
+  const before = sources.slice(0, sources.indexOf(code));
+  return before.findLast(({ source }) => new RegExp(`^schedule ${name}\\b`, "m").test(source))?.source ?? line;
+});
+
 /// Whether the playground can compile a source: it has the standard library, and no files.
 const isComplete = (source) => !/^\s*(?:import|model)\s+"/m.test(source);
 
@@ -53,10 +59,10 @@ async function playground() {
   const home = `${path_to_root}playground/dist/index.html`;
   document.querySelector(".right-buttons")?.prepend(Object.assign(link("Playground", home), { title: "Write schedules in this browser" }));
   for (const door of document.querySelectorAll(".playground-door")) door.replaceChildren(link(door.dataset.text ?? "Open the playground", home));
-  for (const code of sources.filter((code) => isComplete(code.source))) {
+  for (const code of sources.filter((code) => isComplete(whole(code)))) {
     const line = document.createElement("div");
     line.className = "playground-line";
-    line.append(link("open in playground", `${home}#${await fragment(code.source)}`));
+    line.append(link("open in playground", `${home}#${await fragment(whole(code))}`));
     code.closest("pre").after(line);
   }
 }
@@ -70,14 +76,18 @@ built.onerror = () => document.querySelectorAll(".playground-door").forEach((doo
 });
 document.head.append(built);
 
-/// Makes letters of code smaller until its longest line fits; what is still too long can be moved.
+/// Makes letters of code smaller until its longest line fits. What is still too long is wrapped; in a narrow window, where
+/// tables would fall apart, it can be moved.
 function fit(code) {
+  const pre = code.closest("pre");
   code.style.fontSize = "";
+  pre.classList.remove("is-long", "is-wrapped");
   const { clientWidth, scrollWidth } = code;
   if (clientWidth === 0 || scrollWidth <= clientWidth) return;
-  const size = parseFloat(getComputedStyle(code).fontSize);
-  code.style.fontSize = `${Math.max(SMALLEST, Math.floor(size * 10 * (clientWidth - 36) / (scrollWidth - 36)) / 10)}px`;
-  code.closest("pre").classList.toggle("is-long", code.scrollWidth > code.clientWidth + 1);
+  const size = parseFloat(getComputedStyle(code).fontSize) * (clientWidth - 36) / (scrollWidth - 36);
+  if (size < SMALLEST && matchMedia("(min-width: 701px)").matches) return pre.classList.add("is-wrapped");
+  code.style.fontSize = `${Math.max(SMALLEST, Math.floor(size * 10) / 10)}px`;
+  pre.classList.toggle("is-long", code.scrollWidth > code.clientWidth + 1);
 }
 
 const blocks = [...document.querySelectorAll("main pre > code")];
@@ -86,7 +96,6 @@ new ResizeObserver(([main]) => {
   if (main.contentRect.width === width) return;
   width = main.contentRect.width;
   for (const code of blocks) {
-    code.closest("pre").classList.remove("is-long");
     fit(code);
     if (code.scrollWidth > code.clientWidth) code.tabIndex = 0;
   }

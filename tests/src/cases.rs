@@ -10,6 +10,13 @@ use pipe_syntax::stdlib;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Why a file cannot be read, as the command line says it: without the number of the error.
+#[must_use]
+pub fn reason(error: &std::io::Error) -> String {
+    let words = error.to_string();
+    words.split(" (os error ").next().unwrap_or_default().to_owned()
+}
+
 /// The root of the repository.
 #[must_use]
 pub fn root() -> PathBuf {
@@ -73,7 +80,7 @@ pub fn report(failures: &[String]) {
 pub fn compile_text(name: &str, text: &str, folder: &Path, request: &Request) -> (Compilation, Sources) {
     let mut sources = Sources::default();
     let root = Source { name: name.to_owned(), text: text.to_owned() };
-    let load = |path: &str| fs::read_to_string(folder.join(path)).map_err(|error| error.to_string());
+    let load = |path: &str| fs::read_to_string(folder.join(path)).map_err(|error| reason(&error));
     let compilation = compile(&mut sources, root, &load, request);
     (compilation, sources)
 }
@@ -123,7 +130,7 @@ pub fn prepared(name: &str, text: &str, request: &Request, objective: Objective)
 pub fn compile_for_search(name: &str, text: &str, folder: &Path) -> (Compilation, Sources) {
     let (request, mut sources) = (Request::default(), Sources::default());
     let root = Source { name: name.to_owned(), text: text.to_owned() };
-    let load = |path: &str| fs::read_to_string(folder.join(path)).map_err(|error| error.to_string());
+    let load = |path: &str| fs::read_to_string(folder.join(path)).map_err(|error| reason(&error));
     match prepare(&mut sources, root, &load, &request, Objective::Makespan) {
         Ok(prepared) => {
             let (mut compilation, sources) = compile_text(name, text, folder, &request);

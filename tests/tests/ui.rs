@@ -10,7 +10,7 @@ use pipe_search::tune::{TuneRequest, problem};
 use pipe_syntax::diagnostic::{Code, Label};
 use pipe_syntax::source::{Source, Sources};
 use pipe_syntax::torch::version::Version;
-use pipe_tests::cases::{compile_for_search, compile_text, expect, files, read, report, root};
+use pipe_tests::cases::{compile_for_search, compile_text, expect, files, read, reason, report, root};
 use pipec::output::diagnostics::{Look, draw};
 use std::path::Path;
 
@@ -78,7 +78,7 @@ fn tuned(name: &str, text: &str, folder: &Path) -> (Compilation, Sources) {
     let request = Request { cluster: Some(cluster), ..Request::default() };
     let mut sources = Sources::default();
     let source = Source { name: name.to_owned(), text: text.to_owned() };
-    let load = |path: &str| std::fs::read_to_string(folder.join(path)).map_err(|error| error.to_string());
+    let load = |path: &str| std::fs::read_to_string(folder.join(path)).map_err(|error| reason(&error));
     let found = problem(&mut sources, source, &load, &request, TuneRequest::default()).err().unwrap_or_default();
     (Compilation::rejected(name, found, &sources), sources)
 }

@@ -10,11 +10,13 @@ mod trace;
 mod training;
 mod version;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ErrorKind};
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser};
 use commands::Command;
 use early::Early;
+use std::error::Error;
 use std::ffi::OsString;
+use std::num::ParseIntError;
 use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
@@ -37,8 +39,10 @@ Examples:
 
 Exit codes:
   0   accepted, and done; also a run that Ctrl-C ended
-  1   rejected, or a run failed: lost ranks, unusable data, a checkpoint that cannot be read or written
-  2   a mistake on the command line, a file that cannot be read or written (a full disk), ranks that do not meet
+  1   rejected, or a run failed: lost ranks,
+      data or checkpoints that cannot be used
+  2   a mistake on the command line, ranks that do not meet,
+      a file that cannot be read or written (a full disk)
   101 a bug in pipec";
 
 /// Proves pipeline-parallel training schedules, compiles them and runs them.
@@ -56,9 +60,18 @@ impl Arguments {
     /// Parses words. Where that fails, the error is coloured as they ask for.
     fn parse_words(words: Vec<OsString>, colours: ColorChoice) -> Result<Self, clap::Error> {
         let mut command = command().color(colours);
-        let matches = command.try_get_matches_from_mut(words)?;
+        let matches = command.try_get_matches_from_mut(words);
+        let matches = matches.map_err(|error| whole_number(&error).unwrap_or(error))?;
         Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
     }
+}
+
+/// The error of a word that is no whole number, in the words of the other options; nothing for other errors.
+fn whole_number(error: &clap::Error) -> Option<clap::Error> {
+    error.source()?.downcast_ref::<ParseIntError>()?;
+    let (option, word) = (error.get(ContextKind::InvalidArg)?, error.get(ContextKind::InvalidValue)?);
+    let message = format!("invalid value '{word}' for '{option}': expected a whole number, as in `8`");
+    Some(clap::Error::raw(error.kind(), message))
 }
 
 /// Everything that the command line can say: for completions and the manual.

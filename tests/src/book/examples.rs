@@ -9,13 +9,55 @@ const HEAD: &str = "# Examples
 The files of the folder `examples/`, as they are; `cargo bless` writes them here again. `pipec check examples/NAME.pipe` proves one, and `pipec run examples/NAME.pipe` trains it, if its model is of the language.
 ";
 
+/// An example with its picture in `docs/images/book/`, and the options to draw it where no other page does.
+struct Picture {
+    example: &'static str,
+    image: &'static str,
+    options: Option<&'static str>,
+    words: &'static str,
+}
+
+const fn drawn(example: &'static str, options: &'static str, words: &'static str) -> Picture {
+    Picture { example, image: example, options: Some(options), words }
+}
+
+const fn shared(example: &'static str, image: &'static str, words: &'static str) -> Picture {
+    Picture { example, image, options: None, words }
+}
+
+const PICTURES: &[Picture] = &[
+    drawn("by_hand", " --set microbatches=10 --set wave=3", "Waves of three microbatches: no device holds more"),
+    shared("first_schedule", "first_schedule", "1F1B on four devices"),
+    shared("llama3_70b", "cluster", "Llama 3 70B on the machines of cluster.toml, with the memory of each device"),
+    shared("mlp", "mlp", "Two devices, with the operations of the model as times"),
+    drawn(
+        "offload_activations",
+        " --show copies,memory",
+        "Activations leave a device for a while: copies hide behind tasks",
+    ),
+    shared("recompute", "recompute", "1F1B in which every stage recomputes (R)"),
+    drawn("tied", "", "V-Half: the first and the last stage are on the same device"),
+    drawn("two_tower", "", "Two towers run at the same time, and the decoder reads both"),
+    shared("unet", "unet", "Tensors skip devices on their way"),
+    shared("zero", "zero", "Four replicas that divide state and gradients"),
+];
+
+/// The picture of an example; nothing where there is none.
+fn picture(name: &str) -> String {
+    let Some(Picture { image, options, words, .. }) = PICTURES.iter().find(|picture| picture.example == name) else {
+        return String::new();
+    };
+    let command = options.map(|options| format!("<!-- pipec plot examples/{name}.pipe{options} -->\n"));
+    format!("{}![{words}](images/book/{image}.svg)\n\n", command.unwrap_or_default())
+}
+
 /// The page.
 #[must_use]
 pub fn page() -> String {
     let mut text = HEAD.to_owned();
     for path in files(&root().join("examples"), "pipe") {
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        let _ = write!(text, "\n## {name}\n\n```pipe\n{}```\n", read(&path));
+        let _ = write!(text, "\n## {name}\n\n{}```pipe\n{}```\n", picture(&name), read(&path));
     }
     text
 }

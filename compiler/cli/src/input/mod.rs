@@ -2,8 +2,8 @@
 
 pub(crate) mod stream;
 
-use crate::output::Failure;
 use crate::output::findings::check_names;
+use crate::output::{Failure, reason};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use pipe_compiler::cluster::Cluster;
@@ -207,10 +207,16 @@ fn count() -> impl TypedValueParser<Value = i64> {
     clap::value_parser!(i64).range(1..=i64::from(u32::MAX))
 }
 
+const EXPECTED_SETTING: &str = "expected NAME=VALUE, as in `devices=8`";
+
 fn parse_setting(text: &str) -> Result<(String, i64), String> {
-    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE, as in `devices=8`")?;
-    let value = value.trim().parse().map_err(|_| format!("`{value}` is not a whole number"))?;
-    Ok((name.trim().to_owned(), value))
+    let (name, value) = text.split_once('=').ok_or(EXPECTED_SETTING)?;
+    let (name, value) = (name.trim(), value.trim());
+    if name.is_empty() || value.is_empty() {
+        return Err(EXPECTED_SETTING.to_owned());
+    }
+    let value = value.parse().map_err(|_| format!("expected a whole number for `{name}`, found `{value}`"))?;
+    Ok((name.to_owned(), value))
 }
 
 impl TargetArguments {
@@ -335,9 +341,9 @@ pub(crate) fn standard_input() -> Result<Source, Failure> {
 /// The text of a standard schedule. Fails if there is none with this name.
 pub(crate) fn standard(name: &str) -> Result<&'static str, Failure> {
     stdlib::schedule(name).ok_or_else(|| {
-        let near = suggest::closest(name, stdlib::SCHEDULES.iter().map(|(name, _)| *name));
-        let help = near.map_or_else(|| "`pipec std` lists all".to_owned(), |near| format!("did you mean `{near}`?"));
-        Failure::Usage(format!("the standard library has no schedule `{name}`; {help}"))
+        let asked = suggest::question(name, stdlib::SCHEDULES.iter().map(|(name, _)| *name));
+        let asked = asked.map_or_else(String::new, |question| format!("{question} "));
+        Failure::Usage(format!("the standard library has no schedule `{name}`; {asked}`pipec std` lists all"))
     })
 }
 
@@ -347,5 +353,5 @@ pub(crate) fn load(folder: &Path, path: &str) -> Result<String, String> {
     if !relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
         return Err("imports stay below the folder of the importing file".to_owned());
     }
-    stream::import(&folder.join(relative)).map_err(|error| error.to_string())
+    stream::import(&folder.join(relative)).map_err(|error| reason(&error))
 }

@@ -35,10 +35,17 @@ impl fmt::Display for Failure {
         match self {
             Self::Usage(message) => f.write_str(message),
             Self::Bug(message) => write!(f, "this is a bug in pipec, please report it: {message}"),
-            Self::Io(what, error) if what.is_empty() => write!(f, "``: {error}"),
-            Self::Io(what, error) => write!(f, "{what}: {error}"),
+            Self::Io(what, error) if what.is_empty() => write!(f, "``: {}", reason(error)),
+            Self::Io(what, error) => write!(f, "{what}: {}", reason(error)),
         }
     }
+}
+
+/// Why reading or writing failed, without the number that the standard library adds.
+pub(crate) fn reason(error: &io::Error) -> String {
+    let words = error.to_string();
+    let number = error.raw_os_error().map(|number| format!(" (os error {number})")).unwrap_or_default();
+    words.strip_suffix(&number).unwrap_or(&words).to_owned()
 }
 
 /// What `--color` says.

@@ -42,7 +42,8 @@ pub(super) fn choose<'a>(files: &'a Files, request: &Request) -> Result<Target<'
 fn nothing<'n>(files: &Files, word: &str, name: &str, known: impl Iterator<Item = &'n str>) -> Diagnostics {
     let message = format!("there is no {word} with the name `{name}`");
     let error = Diagnostic::error(Code::UnclearTarget, files.root_span(), "in this file", message);
-    vec![Diagnostic { help: suggest::help(name, known), ..error.of_caller() }]
+    let help = suggest::help(name, known).unwrap_or_else(|| format!("the file declares no {word}"));
+    vec![error.of_caller().help(help)]
 }
 
 fn several<'a>(word: &str, names: impl Iterator<Item = &'a Name>) -> Diagnostics {

@@ -41,18 +41,19 @@ pub fn elaborate(files: &Files, call: &ModelCall, parameters: &BTreeMap<String, 
         let message = format!("no model is called `{}`", call.model);
         return Err(vec![Diagnostic::error(Code::UnknownName, call.span, "called here", message)]);
     };
-    elaborate_with(model, &|name| files.layer(name), call, parameters)
+    let layers = files.layer_names().filter_map(|name| Some((name, files.layer(name)?))).collect();
+    elaborate_with(model, &layers, call, parameters)
 }
 
-/// The same, given the model and a way to find layers.
+/// The same, given the model and the layers by their names.
 pub(super) fn elaborate_with<'a>(
     model: &'a ast::Model,
-    find: &dyn Fn(&str) -> Option<&'a ast::Layer>,
+    declared: &BTreeMap<&str, &'a ast::Layer>,
     call: &ModelCall,
     parameters: &BTreeMap<String, i64>,
 ) -> Result<Model, Diagnostics> {
     let mut assembly = Assembly {
-        find,
+        layers_by_name: declared,
         parameters,
         precision: call.precision,
         layers: Vec::new(),
@@ -92,7 +93,7 @@ fn in_order(mut found: Diagnostics) -> Diagnostics {
 
 /// The layers of a model in the making.
 struct Assembly<'a, 'f> {
-    find: &'f dyn Fn(&str) -> Option<&'a ast::Layer>,
+    layers_by_name: &'f BTreeMap<&'f str, &'a ast::Layer>,
     parameters: &'f BTreeMap<String, i64>,
     precision: DType,
     layers: Vec<Layer>,
@@ -140,7 +141,7 @@ impl<'a> Assembly<'a, '_> {
     }
 
     fn is_layer(&self, call: &ast::Call) -> bool {
-        (self.find)(&call.name.text).is_some() || !functions::is_function(&call.name.text)
+        self.layers_by_name.contains_key(call.name.text.as_str()) || !functions::is_function(&call.name.text)
     }
 
     fn repeat(&mut self, count: &'a ast::Expr, body: &'a [ast::ModelItem], names: &Environment) {
@@ -179,9 +180,11 @@ impl<'a> Assembly<'a, '_> {
             self.found.push(Diagnostic::error(Code::TooLarge, call.span, "this one is too many", message));
             return made;
         }
-        let Some(declaration) = (self.find)(&call.name.text) else {
-            let message = format!("no layer is called `{}`", call.name.text);
-            self.found.push(Diagnostic::error(Code::UnknownName, call.name.span, "used here", message));
+        let Some(declaration) = self.layers_by_name.get(call.name.text.as_str()).copied() else {
+            let ast::Name { text, span } = &call.name;
+            let error =
+                Diagnostic::error(Code::UnknownName, *span, "used here", format!("no layer is called `{text}`"));
+            self.found.push(error.suggest(*span, text, self.layers_by_name.keys().copied()));
             return made;
         };
         let name = format!("{number}.{}", declaration.name.text);

@@ -32,12 +32,10 @@ fn elaborate(text: &str, arguments: &[(&str, i64)]) -> Result<Model, Diagnostics
         _ => None,
     });
     let model = models.next().expect("a test has a model");
-    let layer = |name: &str| {
-        file.declarations.iter().find_map(|declaration| match declaration {
-            Declaration::Layer(layer) if layer.name.text == name => Some(layer),
-            _ => None,
-        })
-    };
+    let layers = file.declarations.iter().filter_map(|declaration| match declaration {
+        Declaration::Layer(layer) => Some((layer.name.text.as_str(), layer)),
+        _ => None,
+    });
     let value = |parameter: &ast::Parameter| {
         let given = arguments.iter().find(|(name, _)| *name == parameter.name.text).map(|(_, value)| *value);
         given.or_else(|| match parameter.default.as_ref()?.kind {
@@ -48,7 +46,7 @@ fn elaborate(text: &str, arguments: &[(&str, i64)]) -> Result<Model, Diagnostics
     let arguments = model.parameters.iter().filter_map(|it| Some((it.name.text.clone(), value(it)?))).collect();
     let span = Span { file: FileId(0), start: 0, end: 0 };
     let call = ModelCall { model: model.name.text.clone(), span, arguments, precision: DType::F32 };
-    elaborate_with(model, &layer, &call, &BTreeMap::new())
+    elaborate_with(model, &layers.collect(), &call, &BTreeMap::new())
 }
 
 /// The model of a text that has nothing wrong.

@@ -317,12 +317,38 @@ impl<'a> Scope<'a> {
     fn unknown(&self, name: &str, span: Span) -> Fault {
         let known = self.variables.keys().chain(self.names.keys()).chain(self.constants.keys()).map(String::as_str);
         let error = unknown_name(name, span, known);
-        Box::new(match name {
-            "N" | "n" => Diagnostic { fix: None, ..error }
-                .help("`M` is the number of microbatches, `D` of devices, `S` of stages"),
-            _ => error,
+        Box::new(match foreign(name) {
+            Some(help) => Diagnostic { fix: None, ..error }.help(help),
+            None => error,
         })
     }
+}
+
+/// What to write for a name that other systems give to a number.
+fn foreign(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "N" | "n" => "`M` is the number of microbatches, `D` of devices, `S` of stages",
+        "num_microbatches" | "n_microbatches" | "microbatches" | "num_mb" => "`M` is the number of microbatches",
+        "num_devices" | "n_devices" | "devices" | "world_size" | "pp_size" | "P" => "`D` is the number of devices",
+        "num_stages" | "n_stages" | "stages" => "`S` is the number of stages",
+        "rank" | "device" | "pp_rank" => "`d` is the device, inside `order d`",
+        "m" | "mb" | "microbatch" => "a loop gives a number to each microbatch: `for m in 0..M { .. }`",
+        "fill" => "a task in the first free slot is written without `at`: `W[s] fill`",
+        "full" | "selective" => "`recompute all` lets every stage recompute",
+        "True" | "true" | "False" | "false" => "a condition compares: `D == 4`",
+        _ => return None,
+    })
+}
+
+/// What to write for a function that other languages have.
+fn foreign_function(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "floor" | "int" | "trunc" => "in a schedule `/` rounds down: leave the function out",
+        "ceil" | "ceildiv" | "cdiv" => "`(a + b - 1) / b` rounds `a / b` up, in a schedule",
+        "len" => "`S` is the number of stages, `D` of devices, `M` of microbatches",
+        "pow" => "there are no powers; write a product",
+        _ => return None,
+    })
 }
 
 /// What an operator takes and gives.
@@ -351,7 +377,13 @@ fn function<'a>(call: &Call, mut parts: Vec<Resolved<'a>>) -> Result<Node<'a>, F
             (Some(only), true) => Ok(Node::Abs(Box::new(only))),
             _ => Err(wrong("one number")),
         },
-        _ => Err(Box::new(unknown_function(&call.name, ["min", "max", "abs"]))),
+        name => {
+            let error = unknown_function(&call.name, ["min", "max", "abs"]);
+            Err(Box::new(match foreign_function(name) {
+                Some(help) => Diagnostic { fix: None, ..error }.help(help),
+                None => error,
+            }))
+        }
     }
 }
 

@@ -314,6 +314,11 @@ impl Files {
         self.names(Kind::Schedule)
     }
 
+    /// The names of all layers.
+    pub fn layer_names(&self) -> impl Iterator<Item = &str> {
+        self.names(Kind::Layer)
+    }
+
     /// The names of all models.
     pub fn model_names(&self) -> impl Iterator<Item = &str> {
         self.names(Kind::Model)

@@ -82,7 +82,10 @@ pub(super) fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> 
         if let Some(first) = said.insert(word, span) {
             let message = format!("`{}` sets `{word}` twice", declared.name.text);
             let error = Diagnostic::error(Code::RepeatedItem, span, "given again", message);
-            report.add(error.label(first, "given here"));
+            let has_several = matches!(word, "cost" | "activation" | "offload" | "recompute");
+            let help =
+                if has_several { "write both in one line, with a comma between" } else { "leave one of them out" };
+            report.add(error.label(first, "given here").help(help));
         }
     }
     if let Some(call) = items.config {
@@ -99,7 +102,11 @@ pub(super) fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> 
         needed.iter().filter(|word| !said.contains_key(**word)).map(|word| format!("no `{word}`")).collect();
     if !absent.is_empty() {
         let message = format!("pipeline `{}` has {}", declared.name.text, absent.join(" and "));
-        report.add(Diagnostic::error(Code::MissingItem, declared.name.span, "in this pipeline", message));
+        let examples =
+            [("devices", "`devices 4`"), ("microbatches", "`microbatches 8`"), ("schedule", "`schedule 1f1b`")];
+        let examples = examples.iter().filter(|(word, _)| !said.contains_key(word)).map(|(_, line)| *line);
+        let help = format!("write {}", examples.collect::<Vec<_>>().join(" and "));
+        report.add(Diagnostic::error(Code::MissingItem, declared.name.span, "in this pipeline", message).help(help));
     }
     items
 }

@@ -9,7 +9,7 @@ pub(super) use layout::marks::candidates;
 
 use super::view::Detector;
 use expressions::{bindings, conditions, loops, numbers, operators};
-use items::{declarations, imports, settings, tasks, tensors};
+use items::{declarations, imports, settings, slots, tasks, tensors};
 use layout::{bodies, brackets, comments, lines};
 use vocabulary::{keywords, names};
 
@@ -17,6 +17,10 @@ use vocabulary::{keywords, names};
 const DETECTORS: &[&[Detector]] = &[
     comments::DETECTORS,
     brackets::BRACES,
+    settings::HEADERS,
+    slots::DETECTORS,
+    tensors::CALLS,
+    names::PATHS,
     keywords::SPELLING,
     conditions::DETECTORS,
     loops::DETECTORS,

@@ -7,6 +7,8 @@ use crate::parse::mistakes::view::{Detector, View};
 
 pub(in crate::parse::mistakes) const DETECTORS: &[Detector] = &[
     else_if,
+    unless,
+    one_of,
     question_mark,
     behind_value,
     braces_in_expression,
@@ -27,6 +29,34 @@ fn else_if(view: &View<'_>) -> Option<Mistake> {
             .help("write `else if`")
             .replace(view.range(0), "else if")
     })
+}
+
+/// `unless d == 0 {`.
+fn unless(view: &View<'_>) -> Option<Mistake> {
+    let is_statement = view.word(0) == "unless" && view.is_between_lines();
+    let last = view.expression_behind(view.at + 1).filter(|_| is_statement)?;
+    let meant = format!("if not ({})", view.slice(view.at + 1, last));
+    Some(
+        Mistake::new(view.range(0), "not a keyword", "unknown keyword `unless`")
+            .help(format!("write `{meant}`"))
+            .replace(view.span(view.at, last), meant),
+    )
+}
+
+/// `d in [0, 1]`.
+fn one_of(view: &View<'_>) -> Option<Mistake> {
+    let is_list = view.word(0) == "in" && matches!(view.word(1), "[" | "(" | "{") && view.expects_operator();
+    let closer = view.closer(view.at + 1).filter(|_| is_list)?;
+    let first = view.operand_before(view.at.checked_sub(1)?)?;
+    let operand = view.slice(first, view.at - 1);
+    let equals: Vec<String> =
+        view.arguments(view.at + 1, closer).iter().map(|value| format!("{operand} == {value}")).collect();
+    let meant = format!("({})", equals.join(" or "));
+    Some(
+        Mistake::new(view.range(0), "not an operator", "there is no operator `in`")
+            .help(format!("write `{meant}`"))
+            .replace(view.span(first, closer), meant),
+    )
 }
 
 /// `d == 0 ? 1 : 2`.

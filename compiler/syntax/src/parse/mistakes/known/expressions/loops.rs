@@ -202,11 +202,14 @@ fn other_mark(view: &View<'_>) -> Option<Mistake> {
         return None;
     }
     let last = view.expression_behind(view.at + 1)?;
-    let is_included = mark == "through";
+    // Pascal and Lua count up to the second number, and so do those who write `to M - 1`.
+    let end = view.slice(view.at + 1, last);
+    let is_included = mark == "through" || mark == "to" && one_more(end).len() < end.len();
     let mistake = Mistake::new(view.range(0), "`..` is expected here", format!("a range is not written with `{mark}`"))
         .help("write `first..end`: the range ends before its second number")
         .replace(view.range(-1).end..view.range(1).start, "..");
-    let mistake = if is_included { mistake.insert(view.span(last, last).end, " + 1") } else { mistake };
+    let place = view.span(view.at + 1, last);
+    let mistake = if is_included { mistake.replace(place, one_more(end)) } else { mistake };
     (is_loop || mark == ":").then_some(mistake)
 }
 

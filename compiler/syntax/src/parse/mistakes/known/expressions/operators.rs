@@ -12,6 +12,7 @@ pub(in crate::parse::mistakes) const DETECTORS: &[Detector] = &[
     open_quote,
     at_most,
     power,
+    bits,
     spelt,
     negation,
     comparison,
@@ -183,6 +184,32 @@ fn power(view: &View<'_>) -> Option<Mistake> {
             .help("there are no powers; write a product")
             .replace(place, format!("({base} * {exponent})"))
             .guess(),
+    })
+}
+
+/// `1 << k` and `k & 1`.
+fn bits(view: &View<'_>) -> Option<Mistake> {
+    let (mark, before) = (view.word(0), view.word(-1));
+    if matches!(mark, "<" | ">") && before == mark && view.touches(0) {
+        let place = view.range(-1).start..view.range(0).end;
+        let (operation, meant) = if mark == "<" { ("product", "*") } else { ("quotient", "/") };
+        return Some(
+            Mistake::new(place.clone(), "not an operator", format!("there is no operator `{mark}{mark}`"))
+                .help(format!("numbers have no bits; write a {operation}"))
+                .replace(place, meant)
+                .guess(),
+        );
+    }
+    let is_bits = matches!(mark, "&" | "|") && view.expects_operator() && is_number(view.word(1));
+    is_bits.then(|| {
+        let place = view.span(view.at, view.at + 1);
+        let mistake = Mistake::new(view.range(0), "not an operator", format!("there is no operator `{mark}`"));
+        match (mark, view.word(1)) {
+            ("&", "1") => mistake.help("write `% 2`").replace(place, "% 2"),
+            _ => {
+                mistake.help("numbers have no bits; write what you need with `/` and `%`").replace(place, "% 2").guess()
+            }
+        }
     })
 }
 

@@ -1,7 +1,8 @@
-//! Declarations and what stands in them: imports, settings, tasks, tensors.
+//! Declarations and what stands in them: imports, settings, slots, tasks, tensors.
 
 pub(super) mod declarations;
 pub(super) mod imports;
 pub(super) mod settings;
+pub(super) mod slots;
 pub(super) mod tasks;
 pub(super) mod tensors;

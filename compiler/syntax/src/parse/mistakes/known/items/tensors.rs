@@ -5,8 +5,15 @@ use crate::parse::mistakes::mistake::Mistake;
 use crate::parse::mistakes::view::{Detector, View, is_name, is_word};
 use crate::parse::mistakes::within::Within;
 
+/// Those that know layers that are called twice.
+pub(in crate::parse::mistakes) const CALLS: &[Detector] = &[call_of_call];
 pub(in crate::parse::mistakes) const DETECTORS: &[Detector] = &[
     matrix_product,
+    weight_call,
+    product_of_sizes,
+    shape_of_input,
+    two_inputs,
+    part_of_tensor,
     attribute,
     bare_shape,
     no_first_values,
@@ -224,6 +231,91 @@ fn no_first_values(view: &View<'_>) -> Option<Mistake> {
         Mistake::new(end..end, "`=` is missing here", "a weight does not say what it is before training")
             .help("write `= zeros`, `= ones` or `= normal(deviation)`")
             .insert(end, " = zeros")
+            .guess()
+    })
+}
+
+/// `weight w = zeros([n, n])`.
+fn weight_call(view: &View<'_>) -> Option<Mistake> {
+    let meant = match view.word(1) {
+        "zeros" | "empty" => "zeros",
+        "ones" => "ones",
+        "randn" | "rand" => "normal(0.02)",
+        _ => return None,
+    };
+    if view.word(-2) != "weight" || view.word(0) != "=" || view.word(2) != "(" || view.within() != Within::Layer {
+        return None;
+    }
+    let closer = view.closer(view.at + 2)?;
+    let sizes = view.slice(view.at + 3, closer.checked_sub(1)?).trim_start_matches('[').trim_end_matches(']');
+    let written = format!(": [{sizes}] = {meant}");
+    Some(
+        Mistake::new(view.range(0), "`:` is expected here", "a weight has its sizes behind `:`")
+            .help(format!("write `{}{written}`", view.word(-1)))
+            .replace(view.range(-1).end..view.span(closer, closer).end, written),
+    )
+}
+
+/// `weight w: n x m = zeros`.
+fn product_of_sizes(view: &View<'_>) -> Option<Mistake> {
+    let is_weight = matches!(view.word(-3), "weight" | "data") && view.word(-1) == ":";
+    let mark = view.word(1);
+    (is_weight && is_word(view.word(0)) && matches!(mark, "x" | "X" | "*" | "×") && is_word(view.word(2))).then(|| {
+        let meant = format!("[{}, {}]", view.word(0), view.word(2));
+        Mistake::new(view.span(view.at, view.at + 2), "not the sizes", "the sizes of a tensor stand in square brackets")
+            .help(format!("write `{meant}`"))
+            .replace(view.span(view.at, view.at + 2), meant)
+    })
+}
+
+/// Whether the place stands behind the name in a line `input x`.
+fn is_behind_input(view: &View<'_>) -> bool {
+    view.within() == Within::Layer && view.word(-2) == "input" && view.at >= 2 && view.begins_line(view.at - 2)
+}
+
+/// `input x: [n, m]`.
+fn shape_of_input(view: &View<'_>) -> Option<Mistake> {
+    (is_behind_input(view) && view.word(0) == ":").then(|| {
+        let last = view.last_of_line(view.at);
+        Mistake::new(view.span(view.at, last), "not needed", "an input has the sizes of what flows in")
+            .help(format!("write `input {}`", view.word(-1)))
+            .remove(view.range(-1).end..view.span(last, last).end)
+    })
+}
+
+/// `input x, y`.
+fn two_inputs(view: &View<'_>) -> Option<Mistake> {
+    (is_behind_input(view) && view.word(0) == "," && is_name(view.word(1))).then(|| {
+        let line = format!("\n{}input ", " ".repeat(view.indentation(view.at - 2)));
+        Mistake::new(view.range(0), "a line ends here", "each input has a line of its own")
+            .help(format!("write `input {}` in the next line", view.word(1)))
+            .replace(view.range(-1).end..view.range(1).start, line)
+    })
+}
+
+/// `block(64)(x)`.
+fn call_of_call(view: &View<'_>) -> Option<Mistake> {
+    if view.word(-1) != ")" || view.word(0) != "(" || !view.touches(0) || view.within() != Within::Model {
+        return None;
+    }
+    let closer = view.closer(view.at)?;
+    let inputs = view.slice(view.at + 1, closer.checked_sub(1)?);
+    Some(
+        Mistake::new(view.span(view.at, closer), "not another call", "what flows into a layer stands behind `from`")
+            .help(format!("write `from {inputs}`"))
+            .replace(view.span(view.at, closer), format!(" from {inputs}")),
+    )
+}
+
+/// `x[0]` in a layer.
+fn part_of_tensor(view: &View<'_>) -> Option<Mistake> {
+    let is_part = view.word(0) == "[" && view.touches(0) && is_name(view.word(-1)) && view.word(-2) != "weight";
+    let closer = view.closer(view.at).filter(|_| is_part && view.within() == Within::Layer)?;
+    (!view.expects(&[Rule::colon])).then(|| {
+        let name = view.word(-1);
+        Mistake::new(view.span(view.at, closer), "not an operator", format!("`{name}` is not indexed by `[..]`"))
+            .help(format!("write `slice({name}, axis, start, size)`"))
+            .remove(view.span(view.at, closer))
             .guess()
     })
 }

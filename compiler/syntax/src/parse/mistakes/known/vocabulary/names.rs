@@ -6,8 +6,10 @@ use crate::parse::mistakes::view::{Detector, View, is_name, is_number, is_word};
 use pest::Parser;
 use std::ops::Range;
 
+/// Those that know names of the standard library.
+pub(in crate::parse::mistakes) const PATHS: &[Detector] = &[path];
 pub(in crate::parse::mistakes) const DETECTORS: &[Detector] =
-    &[letters, hyphens, reserved, reserved_in_expression, digits_first, quoted, path, missing, bracketed, two_words];
+    &[letters, hyphens, reserved, reserved_in_expression, digits_first, quoted, missing, bracketed, two_words];
 
 /// Letters that a keyboard has and the language has not, with others that are read in their place.
 const LETTERS: &[(&str, &str)] = &[
@@ -177,7 +179,8 @@ fn quoted(view: &View<'_>) -> Option<Mistake> {
 
 /// `std:1f1b` as the name of a schedule.
 fn path(view: &View<'_>) -> Option<Mistake> {
-    let is_path = view.word(-1) == "std" && matches!(view.word(0), ":" | ".") && view.word(-2) == "schedule";
+    let is_path =
+        view.word(-1) == "std" && matches!(view.word(0), ":" | ".") && matches!(view.word(-2), "schedule" | "model");
     let mut last = view.at + 1;
     while matches!(view.token(last + 1), "." | ":") && is_word(view.token(last + 2)) {
         last += 2;
@@ -185,9 +188,13 @@ fn path(view: &View<'_>) -> Option<Mistake> {
     let place: Range<usize> = view.range(-1).start..view.span(last, last).end;
     let meant = view.token(last);
     is_path.then(|| {
-        Mistake::new(place.clone(), "not a name", "schedules of the standard library are named without `std`")
-            .help(format!("write `{meant}`"))
-            .replace(place, meant)
+        Mistake::new(
+            place.clone(),
+            "not a name",
+            format!("a {} of the standard library is named without `std`", view.word(-2)),
+        )
+        .help(format!("write `{meant}`"))
+        .replace(place, meant)
     })
 }
 
