@@ -20,22 +20,23 @@ import torch.distributed as dist
 PATIENCE = 180.0
 """Seconds until an answer that does not come is a failure."""
 PATIENCE_TO_START = 240.0
-"""The same for processes that start: they import torch, each by itself."""
-IMPORTED = ("workers", "scenes", "torch.distributed.fsdp", "torch.distributed.tensor")
-"""What takes long to import, and would count as time of the first tests."""
+"""The same for processes that start."""
+IMPORTED = ["pipec.torch", "torch.distributed.fsdp", "torch.distributed.tensor", "torch._dynamo", "numpy"]
+"""What takes long to import: one process does so, and the others are forked from it."""
 
 
 class Cluster:
     """Some ranks; `run` calls a function on the first of them."""
 
     def __init__(self, size: int, rendezvous: Path) -> None:
-        spawn = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(IMPORTED)
         self._connections: list[Connection] = []
         self._processes = []
         self._stuck = False
         for rank in range(size):
-            here, there = spawn.Pipe()
-            process = spawn.Process(target=_serve, args=(there, rank, size, str(rendezvous)), daemon=True)
+            here, there = context.Pipe()
+            process = context.Process(target=_serve, args=(there, rank, size, str(rendezvous)), daemon=True)
             process.start()
             self._connections.append(here)
             self._processes.append(process)
@@ -86,8 +87,6 @@ def _serve(connection: Connection, rank: int, size: int, rendezvous: str) -> Non
     faulthandler.register(signal.SIGUSR1)
     dist.init_process_group("gloo", rank=rank, world_size=size, init_method=f"file://{rendezvous}")
     groups = {count: dist.new_group(list(range(count))) for count in range(1, size + 1)}
-    for module in IMPORTED:
-        importlib.import_module(module)
     connection.send("ready")
     while (call := connection.recv()) is not None:
         module, function, count, arguments = call

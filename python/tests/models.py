@@ -129,6 +129,23 @@ class Noisy(Middle):
         return nn.functional.dropout(super().forward(x), 0.3)
 
 
+class Normed(Middle):
+    """Has statistics of what it has seen, and a buffer that its next output depends on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.statistics = nn.BatchNorm1d(WIDTH)
+        self.register_buffer("last", torch.zeros(WIDTH))
+
+    last: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = super().forward(self.statistics(x)) + self.last
+        if self.training:
+            self.last = found.detach().mean(0)
+        return found
+
+
 class Pairs(nn.Module):
     """Two tensors and an index flow as one value: only the tensors have gradients."""
 
@@ -180,6 +197,11 @@ def noisy(program: Program) -> dict[int, nn.Module]:
     return _per_stage(program, Noisy, Last)
 
 
+def normed(program: Program) -> dict[int, nn.Module]:
+    """A chain with statistics."""
+    return _per_stage(program, Normed, Last)
+
+
 def sequences(program: Program) -> dict[int, nn.Module]:
     """A chain with attention; the first stage carries nothing."""
     return _per_stage(program, Attention, AttentionLast)
@@ -228,8 +250,12 @@ def batch(program: Program, seed: int) -> tuple[Tensor, Tensor]:
     return drawn[0], drawn[1]
 
 
+def _as_it_is(seed: Tensor) -> Tensor:
+    return seed
+
+
 def reference(
-    program: Program, modules: dict[int, nn.Module], seeds: list[int]
+    program: Program, modules: dict[int, nn.Module], seeds: list[int], scale: Callable[[Tensor], Tensor] = _as_it_is
 ) -> tuple[list[list[float]], dict[str, Tensor]]:
     """Losses of every step, and the gradients of all of them, of one process that takes one microbatch after the other."""
     losses = []
@@ -245,7 +271,7 @@ def reference(
                 several = output if len(stage.writes) > 1 else (output,)
                 values.update({write.value: one for write, one in zip(stage.writes, several)})
             result = loss(output, target)
-            result.backward(torch.tensor(program.n_slices / program.n_microbatches))
+            result.backward(scale(torch.tensor(program.n_slices / program.n_microbatches)))
             of_step.append(result.item())
         losses.append(of_step)
     return losses, gradients(modules)

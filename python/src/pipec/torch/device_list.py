@@ -208,7 +208,8 @@ class _Translator:
         reads = tuple(at[read.value] for read in tasks.stage.reads if read.value in at)
         if exec.kind == "Forward":
             writes = tuple(at[write.value] for write in tasks.stage.writes)
-            forward = tasks.forward_alone if tasks.stage.recomputes or not self._trains else tasks.forward
+            forward = tasks.forward_to_repeat if tasks.stage.recomputes else tasks.forward
+            forward = forward if self._trains else tasks.forward_alone
             return partial(forward, run.microbatch, reads, writes)
         if not self._trains:
             return None

@@ -20,12 +20,14 @@ from .copies import Copier
 from .data_parallel.synchronisation import synchronisations
 from .data_parallel.wrappers import find_wrappers
 from .device_list import DeviceList, Machine, keep_gathered, translate
+from .grad_scaler import PipelineGradScaler
 from .stage.slices import Carrying
 from .stage.tasks import LossFunction, StageTasks, Step
 from .transport import Transport, control_group
 from .watchdog import Watchdog
 from .weights import ownership
 from .weights.in_step_updates import in_step_update
+from .weights.norms import clip, held_before, norm_over_ranks, not_finite
 from .weights.offload import host_weights
 from .weights.updates import MakeOptimizer, Updates, updates
 
@@ -171,6 +173,8 @@ class Runner:
         self._lists: dict[tuple[bool, bool], DeviceList] = {}
         self._known: set[bool] = set()
         self._failed: str | None = None
+        self._scaler: PipelineGradScaler | None = None
+        self._counted_before: frozenset[str] | None = None
         self._watchdog = Watchdog(program, self.rank, patience)
 
     def _require_fit(self, n_ranks: int, optimizer: MakeOptimizer | None) -> None:
@@ -226,6 +230,10 @@ class Runner:
             StageError: Inputs, outputs or the loss do not fit. Other ranks then wait for this one, until their timeout.
         """
         self._give(inputs, targets, needs_targets=True)
+        if self._scaler is not None:
+            self._scaler.scale(
+                torch.ones((), device=self._device)
+            )  # Ranks without the loss have to know the scale as well.
         self._execute(trains=True)
         return [one for one in self._step.losses if one is not None]
 
@@ -263,6 +271,69 @@ class Runner:
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """What `optimizer` has made: one for each stage, chunk or share that is updated by itself. Hooks and learning rates go here."""
         return self._updates.optimizers
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0, *, error_if_nonfinite: bool = False) -> Tensor:
+        """Scales the gradients of all ranks down, so that their norm is at most `max_norm`. A collective call: all ranks make it.
+
+        It does what `torch.nn.utils.clip_grad_norm_` does with the weights of the whole model: those that several ranks hold (replicas,
+        tied weights) count once, and those that are sharded (`fully_shard`, `parallelize_module`) as a whole.
+
+        Returns:
+            The norm before; the same on all ranks.
+
+        Raises:
+            StageError: The optimizer runs inside `step`, which has used the gradients up.
+            RuntimeError: The norm is not finite, and `error_if_nonfinite`; on all ranks.
+        """
+        self._require_gradients("clip_grad_norm_")
+        if not norm_type > 0:
+            raise StageError(f"gradients have no norm of order {norm_type}: expected a number above 0, or infinity")
+        total = norm_over_ranks(self._own_gradients(), norm_type, self._group, self._device)
+        if error_if_nonfinite and not torch.isfinite(total):
+            raise RuntimeError(
+                f"the norm of order {norm_type} of all gradients is {total.item()}, so they cannot be clipped"
+            )
+        kinds = {one.grad.dtype for one in self.parameters() if one.grad is not None}
+        total = total if torch.float64 in kinds else total.float()
+        clip(self.parameters(), max_norm, total)
+        return total
+
+    def grad_scaler(self, **options: Any) -> PipelineGradScaler:
+        """Makes a gradient scaler for this runner; `options` are those of `torch.amp.GradScaler`, such as `init_scale`.
+
+        From then on `step` begins the backwards with scaled gradients; the losses that it returns are not scaled. The rest is as always:
+        `unscale_`, `step` and `update`, each on all ranks.
+
+        Raises:
+            StageError: The optimizer runs inside `step`, which would use scaled gradients.
+        """
+        self._require_gradients("grad_scaler")
+        self._scaler = PipelineGradScaler(self._device, self._find_infinite, **options)
+        for tasks in self._machine.stages.values():
+            tasks.scale = self._scaler.scale
+        return self._scaler
+
+    def _require_gradients(self, name: str) -> None:
+        if self._updates.optimizers:
+            raise StageError(
+                f"`{name}` needs gradients behind the step, but with `optimizer=` they are used up inside it, stage by stage: "
+                "leave `optimizer=` out, and call an optimizer behind `step`"
+            )
+
+    def _own_gradients(self) -> Iterator[Tensor]:
+        """The gradients of this rank that count here, and not on an earlier rank."""
+        named = list(self.named_parameters())
+        if self._counted_before is None:
+            self._counted_before = held_before(named, self._machine.transport.control)
+        before = self._counted_before
+        return (one.grad for name, one in named if one.grad is not None and name not in before)
+
+    def _find_infinite(self) -> Tensor:
+        """Whether a gradient of any rank is not finite: 1 or 0."""
+        gradients = (one.grad for one in self.parameters() if one.grad is not None)
+        found = not_finite(gradients, self._device)
+        dist.all_reduce(found, op=dist.ReduceOp.MAX, group=self._group)
+        return found
 
     @contextmanager
     def whole_weights(self) -> Iterator[None]:

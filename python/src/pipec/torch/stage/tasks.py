@@ -14,6 +14,7 @@ from ...errors import StageError
 from ...program import Stage, Write
 from ..copies import Copier
 from ..transport import Forms, forms_of
+from .buffers import ChangedBuffers
 from .saved_tensors import SavedTensors
 from .slices import Carrying
 from .split_backward import Deferred, Root, Splitter
@@ -78,13 +79,17 @@ class StageTasks:
         """What their forwards have saved."""
         self.on_empty: list[Callable[[], None]] = []
         """Called when no microbatch waits for its backward."""
+        self.scale: Callable[[Tensor], Tensor] | None = None
+        """Multiplies the gradient of a loss, which the backward begins with; for gradients of few bits."""
         self._random: dict[int, list[Tensor]] = {}
+        self._buffers = ChangedBuffers(module)
 
     def clear(self) -> None:
         """Drops what a step that failed has left."""
         self._saved.clear()
         self.kept.clear()
         self._random.clear()
+        self._buffers.clear()
 
     @property
     def is_waiting(self) -> bool:
@@ -101,17 +106,22 @@ class StageTasks:
         self._hand_on(outputs, writes)
 
     def forward_alone(self, microbatch: int, reads: Sequence[int], writes: Sequence[int]) -> None:
-        """`F` without a graph: of a stage that recomputes, or where nothing is trained."""
-        if self.stage.recomputes:
-            self._random[microbatch] = _random_state(self._device)
+        """`F` without a graph, where nothing is trained."""
         with torch.no_grad():
             outputs, _ = self._call(microbatch, self._leaves(reads))
         self._hand_on(outputs, writes)
 
+    def forward_to_repeat(self, microbatch: int, reads: Sequence[int], writes: Sequence[int]) -> None:
+        """`F` of a stage that recomputes: without a graph, but with what `R` needs to do the same."""
+        self._random[microbatch] = _random_state(self._device)
+        with self._buffers.kept_for(microbatch):
+            self.forward_alone(microbatch, reads, writes)
+
     def recompute(self, microbatch: int, reads: Sequence[int]) -> None:
-        """`R`: the forward once more, with the random numbers that it drew."""
+        """`R`: the forward once more, with the random numbers that it drew and the buffers that it began with."""
         inputs = self._leaves(reads)
-        with _random_numbers_of(self._device, self._random.pop(microbatch)):
+        random = _random_numbers_of(self._device, self._random.pop(microbatch))
+        with random, self._buffers.as_before(microbatch):
             outputs, loss = self._call_and_keep(microbatch, inputs)
         self._save(microbatch, inputs, outputs, loss)
 
@@ -301,7 +311,7 @@ class StageTasks:
         seed = self._seeds.get(loss.dtype)
         if seed is None:
             seed = self._seeds[loss.dtype] = torch.full_like(loss, self._seed_value, requires_grad=False)
-        return seed
+        return seed if self.scale is None else self.scale(seed).to(loss.dtype)
 
     def _return(self, saved: _Saved, found: Sequence[Tensor | None], buffers: Sequence[int | None]) -> None:
         """Hands the gradients of what flowed in back; zeros where the outputs do not depend on it."""
