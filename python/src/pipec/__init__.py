@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .binary import find_compiler
 from .command import Options, Source, Target
-from .compiler import check, compile, plot, search, tune
+from .compiler import build, check, compile, plot, search, tune
 from .errors import CompileError, PipecError, ProgramError, StageError, UnsupportedError
 from .picture import Picture
 from .program import Program, Stage, load, loads
@@ -36,6 +36,7 @@ __all__ = [
     "Target",
     "Tune",
     "UnsupportedError",
+    "build",
     "check",
     "compile",
     "find_compiler",

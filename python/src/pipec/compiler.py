@@ -1,4 +1,4 @@
-"""The compiler's commands as functions: `compile`, `check`, `search`, `tune`, `plot`."""
+"""The compiler's commands as functions: `compile`, `build`, `check`, `search`, `tune`, `plot`."""
 
 from __future__ import annotations
 
@@ -29,10 +29,26 @@ def compile(target: Target, **options: Unpack[Options]) -> Program:
         CompileError: The compiler is missing, or rejects the target; the text is what it printed.
         ProgramError: The compiler is of another version, and writes another schema.
     """
-    ended = call("build", target, options, ["--emit", "json", "--quiet"])
+    return loads(build(target, "json", **options))
+
+
+def build(target: Target, emit: str, **options: Unpack[Options]) -> str:
+    """What `pipec build TARGET --emit KIND` writes: another form of a program or of its schedule::
+
+        table = pipec.build("std:v_half", "torch-csv", devices=4, microbatches=8)
+
+    Args:
+        target: A `.pipe` file, a schedule of the standard library such as `std:v_half`, or a `Source`.
+        emit: The form, such as `ir`, `torch-csv`, `torchtitan`, `megatron-layout` or `perfetto`.
+        **options: `devices`, `microbatches`, `settings`, `cost`, `memory` and the others of `pipec.Options`.
+
+    Raises:
+        CompileError: The compiler is missing, rejects the target, or it has no such form.
+    """
+    ended = call("build", target, options, ["--emit", emit, "--quiet"])
     if ended.returncode != 0:
         raise failure("build", ended)
-    return loads(ended.stdout)
+    return ended.stdout
 
 
 def check(target: Target, **options: Unpack[Options]) -> Check:

@@ -12,6 +12,7 @@ use pipe_compiler::analyze::Analysis;
 use pipe_compiler::megatron::layout::Layout;
 use pipe_compiler::megatron::table::Table;
 use pipe_compiler::torch::export::{Form, export};
+use pipe_compiler::torch::titan::Configuration;
 use pipe_compiler::{Certificates, Compilation};
 use pipe_cuda::commands;
 use pipe_ir::verify::{List, Verified};
@@ -64,6 +65,9 @@ pub(crate) enum Emit {
     TorchCsv,
     /// The same with the transfers of this program, and what else the version of PyTorch needs
     TorchCsvComms,
+    /// What torchtitan is configured with beside `torch-csv`: placement, microbatches, modules of each stage, as a
+    /// Python file
+    Torchtitan,
     /// The layers of each stage of a model from a `config.json`, for Megatron-LM's `--pipeline-model-parallel-layout`
     MegatronLayout,
     /// The microbatches and chunks that Megatron-LM's interleaved 1F1B takes in turn, if it is what the schedule says
@@ -88,6 +92,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Emit::TorchCsvComms => {
             text_of(arguments, |analysis, version| export(analysis, Form::Transfers, version), |_| None)
         }
+        Emit::Torchtitan => text_of(arguments, |analysis, _| Ok((Configuration::of(analysis)?, Vec::new())), |_| None),
         Emit::MegatronLayout => {
             text_of(arguments, |analysis, _| Ok((format!("{}\n", Layout::of(analysis)?), Vec::new())), |_| None)
         }

@@ -2,3 +2,4 @@
 
 pub mod export;
 mod refusals;
+pub mod titan;
