@@ -268,6 +268,9 @@ test("a schedule that is stuck is drawn up to where its devices stand", async ()
   assert.equal(picture.stop.reason, "deadlock");
   assert.match(await page.locator(".cards").innerText(), /stuck at\s+0\s+tasks that run\s+0 of 32/);
   assert.match(await page.locator(".waits").innerText(), /d0 at F s1 m3 \(line 6\) waits for F s0 m3 of d3 \(line 7\)/);
+  // A line leads to its statement in the source.
+  await page.locator(".waits .jump", { hasText: "line 7" }).first().click();
+  assert.match(await page.evaluate(() => document.activeElement.closest(".line").textContent), /F\[/);
   for (const name of ["critical", "memory", "queues"]) assert.equal(await page.locator(`[data-id="${name}"]`).isVisible(), false, name);
   const text = await page.locator("main").innerText();
   assert.doesNotMatch(text, /critical path|memory|peak|bubble|makespan/i);
@@ -300,7 +303,7 @@ test("bytes of a model are shown with their limit, and what takes them", async (
   const shown = await page.evaluate(() => timeline.memory.lanes[0].alive.reduce((sum, one) => sum + one.parts, 0));
   assert.equal(shown, picture.report.per_device[0].peak_bytes);
   assert.equal(bytes.peak, shown);
-  assert.match(await page.locator(".details").innerText(), /of 64MiB[\s\S]*parameters s0/);
+  assert.match(await page.locator(".details").innerText(), /of 64 MiB[\s\S]*parameters s0/);
   await page.locator("select").selectOption("units");
   assert.match(await page.locator(".details").innerText(), /activations s0 m0/);
   assert.deepEqual(page.complaints, []);

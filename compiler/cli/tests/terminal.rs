@@ -84,6 +84,17 @@ fn failures(folder: &Path, case: &str) -> Vec<String> {
 }
 
 #[test]
+fn every_command_is_among_them() {
+    let help = Command::new(env!("CARGO_BIN_EXE_pipec")).arg("--help").output().expect("`pipec` starts");
+    let help = String::from_utf8_lossy(&help.stdout).into_owned();
+    let list = help.split("Commands:\n").nth(1).and_then(|rest| rest.split("\n\n").next()).expect("a list of commands");
+    let names =
+        list.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next()).filter(|name| !name.is_empty());
+    let missing: Vec<&str> = names.filter(|name| *name != "help" && !CASES.contains(&format!("$ {name}"))).collect();
+    assert!(missing.is_empty(), "{missing:?} in\n{list}");
+}
+
+#[test]
 fn what_people_read_fits_terminals_of_every_width() {
     if !has_terminals() {
         eprintln!("skipped: there is no `script` that gives a command a terminal");
@@ -95,6 +106,7 @@ fn what_people_read_fits_terminals_of_every_width() {
         ("clustered.pipe", include_str!("data/clustered.pipe")),
         ("config.json", include_str!("../../../tests/data/configs/gpt2.json")),
         ("cluster.toml", include_str!("../../../examples/cluster.toml")),
+        ("long.pipe", include_str!("data/long.pipe")),
         ("stuck.pipe", include_str!("../../../tests/ui/deadlock/first_device_wants_its_backward.pipe")),
     ];
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("terminal");

@@ -1,7 +1,7 @@
 //! Judgement: when a sound schedule runs, how much it holds, how good it is, and whether that is allowed.
 
 use crate::memory::bytes;
-use crate::resolve_costs::halves;
+use crate::resolve_costs::{halves, unit};
 use crate::timing::{Setting, Timed};
 use crate::{Request, elaborate, suggest_fix};
 use pipe_ir::ids::StageId;
@@ -39,6 +39,8 @@ pub struct Analysis {
     pub order: Order,
     /// What the times follow from.
     pub costs: Costs,
+    /// What a unit of them is called, where it has a name: `ms`, `MFLOP` or `TFLOP`.
+    pub unit: Option<&'static str>,
     /// Whether the building block is the same for every number of microbatches that its schedule allows.
     pub is_uniform: bool,
     /// When.
@@ -83,6 +85,7 @@ pub fn analyze(files: &Files, elaborated: Elaborated, order: Order, stages: &Sta
         versions: order.versions.clone(),
         tied: stages.tied(),
         apart: request.apart,
+        unit: unit(request, pipeline.as_ref(), stages, &schedule),
         halves: halves(request, pipeline.as_ref(), stages, &schedule),
         critical_path: critical_path(&schedule, &order, &costs, &timeline),
         schedule,

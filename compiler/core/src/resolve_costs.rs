@@ -21,6 +21,22 @@ pub fn costs(request: &Request, pipeline: Option<&Pipeline>, stages: &StageSet, 
     }
 }
 
+/// What a unit of the costs is called: milliseconds where they were measured or follow from a cluster, floating-point
+/// operations where they are the model's; none where they were given, or are the usual ones.
+pub(crate) fn unit(
+    request: &Request,
+    pipeline: Option<&Pipeline>,
+    stages: &StageSet,
+    schedule: &Schedule,
+) -> Option<&'static str> {
+    if request.profile.is_some() || request.cluster.is_some() {
+        return Some("ms");
+    }
+    let are_operations =
+        pipeline.is_some_and(Pipeline::has_model) && given(request, pipeline, stages, schedule).is_none();
+    are_operations.then_some(if stages.flops_per_tick > 1 { "TFLOP" } else { "MFLOP" })
+}
+
 /// The costs that were given, and those of the cluster where they say nothing; none where there are neither.
 pub(crate) fn given(
     request: &Request,

@@ -1,7 +1,7 @@
 //! A schedule that is stuck, with its times: what runs, and behind it what never does, so that it can be drawn.
 
 use crate::Request;
-use crate::resolve_costs::costs;
+use crate::resolve_costs::{costs, unit};
 use pipe_ir::ids::DeviceId;
 use pipe_model::pipeline::Elaborated;
 use pipe_model::stage_set::StageSet;
@@ -123,7 +123,7 @@ fn durations(
     if request.check(elaborated).is_err() {
         request.costs = None;
     }
-    let unit = (request.profile.is_some() || request.cluster.is_some()).then_some("ms");
+    let unit = unit(&request, elaborated.pipeline.as_ref(), stages, schedule);
     (costs(&request, elaborated.pipeline.as_ref(), stages, schedule), unit)
 }
 

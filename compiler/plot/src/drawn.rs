@@ -40,9 +40,8 @@ impl Picture {
             let stuck = compilation.stuck.as_ref()?;
             return Some(Self { report: Some(report.clone()), ..stop::picture(stuck) });
         };
-        let unit = report.profile.as_ref().map(|own| own.time_unit);
-        let unit = unit.or(report.cluster.as_ref().map(|own| own.time_unit));
-        let picture = Self::of(compilation, (analysis, Moments::Placed), &TickScale::of(&[analysis.into()]), unit);
+        let scale = TickScale::of(&[analysis.into()]);
+        let picture = Self::of(compilation, (analysis, Moments::Placed), &scale, analysis.unit);
         let misfits = stop::misfits(&picture.memory);
         Some(Self { report: Some(report.clone()), form_of_bound: report.figures.form_of_bound(), misfits, ..picture })
     }

@@ -19,6 +19,7 @@ mod scale;
 pub mod statements;
 pub mod stop;
 pub mod svg;
+pub mod tikz;
 pub mod tracks;
 mod transfers;
 mod waits;

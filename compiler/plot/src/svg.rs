@@ -7,7 +7,7 @@ macro_rules! put {
     };
 }
 
-use crate::figure::scene::{Anchor, Fill, Item, Length, Paint, Part, Scene, Shape, Step, Text};
+use crate::figure::scene::{Anchor, Fill, Item, Length, Paint, Part, Scene, Shape, Step, Text, length};
 use crate::figure::{self, HATCH, Look, Medium};
 use crate::palette::Colour;
 use pipe_compiler::Compilation;
@@ -180,13 +180,6 @@ fn painted(paint: &Paint, scope: &str) -> String {
         }
     }
     text
-}
-
-/// A length with at most two decimals.
-fn length(value: f64) -> String {
-    let text = format!("{value:.2}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
 fn escape(text: &str) -> String {

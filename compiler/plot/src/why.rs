@@ -1,9 +1,8 @@
 //! Why a target cannot run, in words that pictures of it share.
 
-use crate::numbers::number;
+use crate::numbers::{bytes, number, time};
 use crate::stop::{Misfit, StopWait};
 use crate::{DrawnTask, Picture};
-use pipe_ir::units::Bytes;
 
 /// Waits of a cycle that are told; the rest of a longer one is counted.
 const TOLD: usize = 6;
@@ -44,10 +43,10 @@ pub fn name(picture: &Picture, task: &DrawnTask) -> String {
 pub fn too_much(picture: &Picture, misfit: &Misfit) -> String {
     let Misfit { device, unit, limit, from, over } = misfit;
     let amount = |amount: f64| match *unit {
-        "bytes" => Bytes(amount as u64).to_string(),
+        "bytes" => bytes(amount as u64),
         _ if amount == 1.0 => "1 unit".to_owned(),
         _ => format!("{} units", number(amount)),
     };
-    let from = number(*from as f64 / picture.clock.ticks_per_unit as f64);
+    let from = time(*from as f64 / picture.clock.ticks_per_unit as f64, picture.clock.unit);
     format!("d{device} exceeds its {} from {from} on, by up to {}", amount(*limit), amount(*over))
 }

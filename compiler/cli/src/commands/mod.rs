@@ -33,7 +33,7 @@ pub(crate) enum Command {
     Profile(profile::Arguments),
     /// Says where each millisecond went between the plan of a target and a measured trace of it
     Diff(diff::Arguments),
-    /// Draws the timeline: in the terminal, as a figure (SVG, PDF) or as a page
+    /// Draws the timeline: in the terminal, as a figure (SVG, PDF, TikZ) or as a page
     Plot(plot::Arguments),
     /// Serves the picture on this machine, and redraws it whenever the file or one that it imports is saved
     Watch(watch::Arguments),

@@ -21,6 +21,7 @@ use pipe_syntax::source::{Source, Sources};
 use pipe_syntax::torch::version::Version;
 use pipe_syntax::{stdlib, suggest};
 use std::io::ErrorKind;
+use std::ops::RangeInclusive;
 use std::path::{Component, Path, PathBuf};
 use stream::STANDARD_INPUT;
 
@@ -40,10 +41,10 @@ pub(crate) struct TargetArguments {
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = parse_setting, value_delimiter = ',')]
     settings: Vec<(String, i64)>,
     /// Short for `--set devices=N`
-    #[arg(long, value_name = "N", value_parser = count())]
+    #[arg(long, value_name = "N", value_parser = count)]
     devices: Option<i64>,
     /// Short for `--set microbatches=N`
-    #[arg(long, value_name = "N", value_parser = count())]
+    #[arg(long, value_name = "N", value_parser = count)]
     microbatches: Option<i64>,
     /// Durations of one task of one stage in any one unit, such as `F=1,B=1,W=1,comm=0`; of some
     /// stages `F[7]=1.3` or `F[0..4]=2`, between two devices `comm[0-1]=0.5`
@@ -202,9 +203,23 @@ pub(crate) fn parse_seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| "expected a number of seconds, as in `10` or `0.5`".to_owned())
 }
 
+/// A whole number in a range.
+pub(crate) fn whole_number<T: TryFrom<u64>>(
+    range: RangeInclusive<u64>,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let number: u64 = text.trim().parse().map_err(|_| "expected a whole number, as in `8`".to_owned())?;
+        let fits = T::try_from(number).ok().filter(|_| range.contains(&number));
+        fits.ok_or_else(|| match *range.end() {
+            u64::MAX => format!("expected {} or more", range.start()),
+            end => format!("expected a number from {} to {end}", range.start()),
+        })
+    }
+}
+
 /// A number of devices or microbatches.
-fn count() -> impl TypedValueParser<Value = i64> {
-    clap::value_parser!(i64).range(1..=i64::from(u32::MAX))
+fn count(text: &str) -> Result<i64, String> {
+    whole_number(1..=u64::from(u32::MAX))(text)
 }
 
 const EXPECTED_SETTING: &str = "expected NAME=VALUE, as in `devices=8`";

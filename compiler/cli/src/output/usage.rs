@@ -29,7 +29,10 @@ pub(crate) fn refuse(message: &str, is_json: bool) {
 /// Says why a command line cannot be parsed.
 pub(crate) fn refuse_words(error: &Error, is_json: bool) {
     let text = error.render();
-    let painted = |colours| if colours { text.ansi().to_string() } else { text.to_string() };
+    let painted = |colours| {
+        let text = if colours { text.ansi().to_string() } else { text.to_string() };
+        if error.use_stderr() { quoted(&text) } else { text }
+    };
     if error.use_stderr() {
         print_error_page(&painted(colours_error()));
     } else {
@@ -37,13 +40,26 @@ pub(crate) fn refuse_words(error: &Error, is_json: bool) {
         let _ = print_page(&painted(colours_out()));
     }
     if is_json {
-        let text = text.to_string();
+        let text = quoted(&text.to_string());
         let paragraphs: Vec<String> = text.split("\n\n").map(one_line).collect();
         let starting = |word: &'static str| move |paragraph: &String| paragraph.strip_prefix(word).map(str::to_owned);
         let first = paragraphs.first().cloned().unwrap_or_default();
         let help = paragraphs.iter().find_map(starting("tip: "));
         tell(first.strip_prefix("error: ").unwrap_or(&first), help.as_deref());
     }
+}
+
+/// With words of the command line between backticks, as everywhere else. An apostrophe within a word stays.
+fn quoted(text: &str) -> String {
+    let is_letter = |letter: Option<char>| letter.is_some_and(char::is_alphabetic);
+    let mut letters = text.chars().peekable();
+    let (mut before, mut quoted) = (None, String::new());
+    while let Some(letter) = letters.next() {
+        let is_within = is_letter(before) && is_letter(letters.peek().copied());
+        quoted.push(if letter == '\'' && !is_within { '`' } else { letter });
+        before = Some(letter);
+    }
+    quoted
 }
 
 fn one_line(paragraph: &str) -> String {
@@ -55,4 +71,20 @@ fn tell(error: &str, help: Option<&str>) {
     let text = serde_json::to_string_pretty(&refusal).expect("it is plain data");
     // Standard output may be what cannot be written.
     let _ = print(&(text + "\n"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn words_of_the_command_line_stand_between_backticks() {
+        let cases = [
+            ("invalid value 'eight' for '--devices <N>'", "invalid value `eight` for `--devices <N>`"),
+            ("'\u{1b}[33mchek\u{1b}[0m' isn't a command", "`\u{1b}[33mchek\u{1b}[0m` isn't a command"),
+        ];
+        for (text, wanted) in cases {
+            assert_eq!(quoted(text), wanted);
+        }
+    }
 }

@@ -9,6 +9,8 @@ pub(super) struct Axis {
     pub(super) scale: f64,
     /// Between two pieces.
     cut: f64,
+    /// What it counts in, and how long that is.
+    pub(super) unit: (&'static str, f64),
 }
 
 /// A piece of time that is shown.
@@ -24,13 +26,13 @@ pub(super) struct Piece {
 
 impl Axis {
     /// Pieces of time in order, one behind the other from `left` on, with `cut` between them.
-    pub(super) fn new(times: &[[f64; 2]], left: f64, scale: f64, cut: f64) -> Self {
+    pub(super) fn new(times: &[[f64; 2]], left: f64, scale: f64, cut: f64, unit: (&'static str, f64)) -> Self {
         let place = |x: &mut f64, [from, to]: &[f64; 2]| {
             let own = *x;
             *x += (to - from) * scale + cut;
             Some(Piece { from: *from, to: *to, x: own })
         };
-        Self { pieces: times.iter().scan(left, place).collect(), scale, cut }
+        Self { pieces: times.iter().scan(left, place).collect(), scale, cut, unit }
     }
 
     /// The pieces, in order.

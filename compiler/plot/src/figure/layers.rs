@@ -5,11 +5,10 @@ use super::scene::{Fill, Paint, Part, Step, Stroke};
 use super::sheet::{Sheet, UNITS};
 use super::sizes::Sizes;
 use super::{FAINT, INK, Look, PAPER, Shown};
-use crate::numbers::number;
+use crate::numbers::{bytes, number};
 use crate::palette::Colour;
 use crate::{Memory, Picture};
 use pipe_ir::instruction::{Class, Direction};
-use pipe_ir::units::Bytes;
 
 pipe_ir::words! {
     /// Something that a figure shows besides tasks.
@@ -71,7 +70,7 @@ pub(super) fn heading(picture: &Picture) -> &'static str {
 pub(super) fn peak(picture: &Picture, device: usize) -> Option<String> {
     let memory = memory(picture)?;
     let amount = amount(memory, memory.devices.get(device)?.peak);
-    Some(if memory.measure.unit == "bytes" { Bytes(amount as u64).to_string() } else { number(amount) })
+    Some(if memory.measure.unit == "bytes" { bytes(amount as u64) } else { number(amount) })
 }
 
 /// Memory in bytes, where a model is bound.

@@ -43,11 +43,13 @@ impl Entry {
 impl Sheet<'_> {
     /// The entries of the legend, row by row.
     pub(super) fn entries(&self) -> Vec<Vec<Entry>> {
-        let Self { shown, sizes, look, .. } = self;
-        let n_stages = shown.tracks.iter().map(|track| track.stages.len()).max().unwrap_or(1);
-        let n_shown =
-            shown.marks().filter(|(_, mark)| mark.runs).map(|(_, mark)| mark.nth_stage + 1).max().unwrap_or(1);
-        let any = |wanted: &dyn Fn(&Mark) -> bool| shown.marks().any(|(_, mark)| wanted(mark));
+        let Self { sizes, look, .. } = self;
+        let targets = self.below.legend_of;
+        let tracks = || targets.iter().flat_map(|one| &one.tracks);
+        let marks = || tracks().flat_map(|track| &track.marks);
+        let n_stages = tracks().map(|track| track.stages.len()).max().unwrap_or(1);
+        let n_shown = marks().filter(|mark| mark.runs).map(|mark| mark.nth_stage + 1).max().unwrap_or(1);
+        let any = |wanted: &dyn Fn(&Mark) -> bool| marks().any(wanted);
         let mut all = Vec::new();
         for kind in TaskKind::ALL.into_iter().filter(|kind| any(&|mark| mark.runs && mark.task.kind == *kind)) {
             let own = |nth| Paint {
@@ -57,7 +59,7 @@ impl Sheet<'_> {
             let boxes = (0..n_shown.min(SHADES)).map(own).collect();
             all.push(Entry { sign: Sign::Boxes(boxes), words: words(kind) });
         }
-        if shown.tracks.iter().any(has_gap) {
+        if tracks().any(has_gap) {
             let idle = Paint { fill: Some(Fill::Hatched), stroke: None };
             all.push(Entry { sign: Sign::Boxes(vec![idle]), words: "bubble" });
         }
@@ -67,7 +69,11 @@ impl Sheet<'_> {
             let wait = Paint::line(WRONG, 2.67 * sizes.edge);
             all.push(Entry { sign: Sign::Line(wait, true), words: "waits for" });
         }
-        all.extend(layers::entries(shown, look, sizes));
+        for entry in targets.iter().flat_map(|one| layers::entries(one, look, sizes)) {
+            if all.iter().all(|other: &Entry| other.words != entry.words) {
+                all.push(entry);
+            }
+        }
         if any(&|mark| mark.runs && mark.nth_stage > 0) {
             all.push(Entry { sign: Sign::Nothing, words: "lighter: later stages of the device" });
         }

@@ -1,6 +1,7 @@
 //! Figures of timelines: a track per device, a colour per kind, letters and microbatch numbers, axis and legend.
 //!
-//! [`draw`] lays a figure out as a [`Scene`], once; [`svg`](crate::svg) and [`pdf`](crate::pdf) write it.
+//! [`draw`] lays a figure out as a [`Scene`], once; [`svg`](crate::svg), [`pdf`](crate::pdf) and
+//! [`tikz`](crate::tikz) write it.
 
 mod axis;
 mod crop;
@@ -19,6 +20,7 @@ pub use scene::Scene;
 pub use sizes::{Medium, SMALLEST};
 
 use crate::Picture;
+use crate::numbers::unit_of_axis;
 use crate::palette::Colour;
 use crate::tracks::{Mark, Track, common_slot, stuck_tracks, tracks};
 use crate::why::words as words_of_stop;
@@ -27,7 +29,7 @@ use pipe_compiler::Compilation;
 use pipe_compiler::report::Report;
 use pipe_schedule::units::Ticks;
 use scene::Length;
-use sheet::Sheet;
+use sheet::{Below, Sheet};
 use sizes::Sizes;
 
 /// The most tasks of a figure. With more, the file has many megabytes and tasks cannot be told apart.
@@ -69,7 +71,7 @@ pub struct Look {
 /// What stands above the tracks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Title {
-    /// The name of the schedule, and on a screen its figures.
+    /// The name of the pipeline or schedule, and on a screen its figures.
     Name,
     /// These words.
     Words(String),
@@ -84,22 +86,31 @@ impl Look {
     }
 }
 
-/// Lays out the timelines of targets above each other, on one time axis. A target that breaks a limit is drawn as well;
-/// one that deadlocks is drawn up to the deadlock.
+/// Lays out the timelines of targets above each other, on one time axis below the last; where units
+/// of time differ, each has an axis of its own. A target that breaks a limit is drawn as well; one
+/// that deadlocks is drawn up to the deadlock.
 ///
 /// # Errors
-/// If a target has no timeline or too many tasks, if the units of time differ, or if the figure is too small.
+/// If a target has no timeline or too many tasks, if pieces are cut out of times in different units,
+/// or if the figure is too small.
 pub fn draw(compilations: &[&Compilation], look: &Look) -> Result<Scene, String> {
     let sizes = Sizes::of(look.medium);
     let shown = compilations.iter().map(|one| Shown::new(one, look)).collect::<Result<Vec<_>, _>>()?;
-    if let Some(pair) = shown.windows(2).find(|pair| pair[0].unit != pair[1].unit) {
-        let [one, other] = [&pair[0], &pair[1]].map(|own| (own.name, own.unit.unwrap_or("units of costs")));
-        return Err(format!("`{}` takes {} and `{}` {}: one axis has one unit", one.0, one.1, other.0, other.1));
+    let other = shown.windows(2).find(|pair| pair[0].unit != pair[1].unit);
+    if let (Some(pair), Some(Crop::Pieces(_))) = (other, &look.crop) {
+        let [one, other] = [&pair[0], &pair[1]].map(|own| (own.name, own.unit.unwrap_or("units of its costs")));
+        let help = "`--crop fit` leaves time out of each by itself";
+        return Err(format!("`{}` takes {} and `{}` {}: {help}", one.0, one.1, other.0, other.1));
     }
     let left = shown.iter().map(|one| one.left(&sizes)).fold(0.0, f64::max);
     let right = shown.iter().map(|one| one.right(&sizes, look)).fold(sizes.right, f64::max);
-    let axis = axis(&shown, (look, &sizes), [left, right])?;
-    let width = look.width.map_or(axis.end() + right, |width| width.max(axis.end() + right));
+    let axis = |shown: &[Shown<'_>]| axis(shown, (look, &sizes), [left, right]);
+    let axes = match other {
+        None => vec![axis(&shown)?; shown.len()],
+        Some(_) => shown.iter().map(|one| axis(std::slice::from_ref(one))).collect::<Result<_, _>>()?,
+    };
+    let end = axes.iter().map(Axis::end).fold(0.0, f64::max);
+    let width = look.width.map_or(end + right, |width| width.max(end + right));
     // Targets with the same unit of memory share a scale.
     let most = |one: &Shown<'_>| one.picture.as_ref().and_then(layers::most);
     let scale_of = |one: &Shown<'_>| {
@@ -107,7 +118,19 @@ pub fn draw(compilations: &[&Compilation], look: &Look) -> Result<Scene, String>
         shown.iter().filter_map(most).filter(|(unit, _)| Some(*unit) == own).map(|(_, most)| most).fold(0.0, f64::max)
     };
     let title = |place: usize| look.titles.get(if look.titles.len() == 1 { 0 } else { place }).unwrap_or(&Title::Name);
-    let sheet = |(place, one)| Sheet::new(one, &axis, (look, title(place)), (width, scale_of(one)));
+    let sheet = |(place, one): (usize, _)| {
+        let is_last = place + 1 == shown.len();
+        // The last one says what all of them have in common.
+        let below = Below {
+            legend_of: if is_last { &shown } else { &[] },
+            has_times: is_last || other.is_some(),
+            last: if other.is_some() { std::slice::from_ref(one) } else { &shown }
+                .iter()
+                .map(Shown::end)
+                .fold(0.0, f64::max),
+        };
+        Sheet::new(one, &axes[place], (look, title(place)), (width, scale_of(one)), below)
+    };
     let mut sheets: Vec<Sheet<'_>> = shown.iter().enumerate().map(sheet).collect();
     let height: f64 = sheets.iter().map(Sheet::height).sum();
     if let Some(wanted) = look.height {
@@ -161,7 +184,8 @@ fn axis(shown: &[Shown<'_>], (look, sizes): (&Look, &Sizes), [left, right]: [f64
         Some(room) => room - cuts,
         None => (length * wanted).clamp(NARROWEST, WIDEST),
     };
-    Ok(Axis::new(&times, left, tracks / length, sizes.cut))
+    let unit = unit_of_axis(longest, shown.first().and_then(|one| one.unit));
+    Ok(Axis::new(&times, left, tracks / length, sizes.cut, unit))
 }
 
 /// What is drawn of a target.
@@ -181,7 +205,7 @@ struct Shown<'a> {
 impl<'a> Shown<'a> {
     fn new(compilation: &'a Compilation, look: &Look) -> Result<Self, String> {
         let report = &compilation.report;
-        let name = report.schedule.as_deref().unwrap_or(&report.target);
+        let name = report.pipeline.as_deref().or(report.schedule.as_deref()).unwrap_or(&report.target);
         let (tracks, makespan) = match (&compilation.analysis, &compilation.stuck) {
             (Some(analysis), _) => (tracks(analysis), analysis.timeline.makespan()),
             (None, Some(stuck)) => {
@@ -202,6 +226,11 @@ impl<'a> Shown<'a> {
         let picture = picture.filter(is_needed);
         let why = picture.as_ref().map_or_else(Vec::new, words_of_stop);
         Ok(Self { compilation, name, tracks, makespan, unit, picture, why })
+    }
+
+    /// When it ends, or is stuck.
+    fn end(&self) -> f64 {
+        units(self.compilation.stuck.as_ref().map_or(self.makespan, |stuck| stuck.at))
     }
 
     /// All tasks with their tracks.
@@ -225,7 +254,8 @@ impl<'a> Shown<'a> {
     fn left(&self, sizes: &Sizes) -> f64 {
         let last = format!("d{}", self.tracks.len().saturating_sub(1));
         let device = font::width(&last, sizes.device, true);
-        let unit = font::width(sheet::unit_of_time(self.unit), sizes.small, false);
+        let (unit, _) = unit_of_axis(units(self.makespan), self.unit);
+        let unit = font::width(unit, sizes.small, false);
         device.max(unit) * sizes.slack + sizes.device
     }
 

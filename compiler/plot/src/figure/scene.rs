@@ -125,6 +125,13 @@ pub enum Anchor {
     End,
 }
 
+/// A length with at most two decimals, as texts have it.
+pub(crate) fn length(value: f64) -> String {
+    let text = format!("{value:.2}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+}
+
 impl Length {
     /// What stands behind a length.
     pub const fn word(self) -> &'static str {

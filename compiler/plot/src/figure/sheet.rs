@@ -6,7 +6,7 @@ use super::sizes::{Medium, Sizes};
 use super::{
     FAINT, GRID, HIGHEST, INK, Layer, Look, PAPER, Shown, Title, WRONG_INK, font, layers, legend, named, units,
 };
-use crate::numbers::{number, percent};
+use crate::numbers::{number, percent, time};
 use crate::palette::{Colour, Ground, halves, shade};
 use crate::tracks::{Mark, Occupancy, Track};
 use pipe_compiler::report::Report;
@@ -38,6 +38,18 @@ pub(super) struct Sheet<'a> {
     foot: Vec<Line>,
     /// Entries of the legend, in rows.
     legend: Vec<Vec<legend::Entry>>,
+    pub(super) below: Below<'a>,
+}
+
+/// What stands below the tracks of a target. Targets with one time axis have it, and a legend, once.
+#[derive(Clone, Copy)]
+pub(super) struct Below<'a> {
+    /// The targets that the legend is about; none where there is no legend.
+    pub(super) legend_of: &'a [Shown<'a>],
+    /// Whether times and their unit are written.
+    pub(super) has_times: bool,
+    /// Up to when.
+    pub(super) last: f64,
 }
 
 /// A line of text above the tracks, or below them.
@@ -54,6 +66,7 @@ impl<'a> Sheet<'a> {
         axis: &'a Axis,
         (look, title): (&'a Look, &'a Title),
         (width, most_memory): (f64, f64),
+        below: Below<'a>,
     ) -> Self {
         let sizes = Sizes::of(look.medium);
         let is_wide = |(track, mark): (&Track, &Mark)| {
@@ -79,6 +92,7 @@ impl<'a> Sheet<'a> {
             head: Vec::new(),
             foot: Vec::new(),
             legend: Vec::new(),
+            below,
         };
         let is_shown = |(_, mark): &(&Track, &Mark)| axis.parts(units(mark.start), units(mark.end)).next().is_some();
         for (track, mark) in shown.marks().filter(is_shown) {
@@ -109,14 +123,23 @@ impl<'a> Sheet<'a> {
         Ok(())
     }
 
+    /// The height of times and legend below the tracks.
+    fn under(&self) -> f64 {
+        let legend = legend::height(&self.legend, &self.sizes);
+        match (self.legend.is_empty(), self.below.has_times) {
+            (false, _) => self.sizes.legend + legend,
+            (true, true) => 3.0 * self.sizes.small,
+            (true, false) => 0.0,
+        }
+    }
+
     fn n_tracks(&self) -> usize {
         self.shown.tracks.len()
     }
 
     pub(super) fn height(&self) -> f64 {
         let foot = self.foot.iter().map(Line::height).sum::<f64>();
-        let legend = legend::height(&self.legend, &self.sizes);
-        self.bottom() + self.sizes.legend + legend + self.sizes.below + foot
+        self.bottom() + self.under() + self.sizes.below + foot
     }
 
     /// Where the first track begins.
@@ -187,7 +210,8 @@ impl<'a> Sheet<'a> {
         lines.extend(name.map(|name| (name, sizes.title, true, INK)));
         let has_figures = *self.title == Title::Name && self.look.medium == Medium::Screen;
         if has_figures {
-            let figures = if shown.compilation.stuck.is_some() { vec![numbers(report)] } else { figures(report) };
+            let figures =
+                if shown.compilation.stuck.is_some() { vec![numbers(report)] } else { figures(report, shown.unit) };
             lines.extend(figures.into_iter().map(|line| (line, sizes.figures, false, FAINT)));
         }
         if let Some(stuck) = &shown.compilation.stuck {
@@ -219,10 +243,11 @@ impl<'a> Sheet<'a> {
 
     /// Vertical lines at round times, which stand below the tracks.
     fn time(&self, part: &mut Part) {
-        let Self { axis, sizes, shown, .. } = self;
+        let Self { axis, sizes, below, .. } = self;
         let (top, bottom) = (self.tracks_top(), self.bottom());
-        let last = units(shown.compilation.stuck.as_ref().map_or(shown.makespan, |stuck| stuck.at));
-        let step = round_step(sizes.tick / axis.scale);
+        let (unit, long) = axis.unit;
+        let last = if below.has_times { below.last } else { self.shown.end() };
+        let step = round_step(sizes.tick / axis.scale / long) * long;
         let y = bottom + 0.5 * sizes.small + sizes.small;
         let mut free = f64::NEG_INFINITY;
         for piece in axis.pieces() {
@@ -236,18 +261,20 @@ impl<'a> Sheet<'a> {
             for time in moments {
                 let x = axis.x(time);
                 part.line([x, top], [x, bottom + 0.4 * sizes.small], Paint::line(GRID, sizes.edge * 1.33));
-                let words = number(time);
+                let words = number(time / long);
                 let half = font::width(&words, sizes.small, false) / 2.0;
                 // The last text must not cross the right edge.
                 let middle = x.min(self.width - half);
-                if middle - half > free {
+                if below.has_times && middle - half > free {
                     self.small(part, [middle, y], Anchor::Middle, &words);
                     free = middle + half + sizes.small / 2.0;
                 }
             }
         }
-        let x = axis.pieces()[0].x - 0.75 * sizes.device;
-        self.small(part, [x, y], Anchor::End, unit_of_time(shown.unit));
+        if below.has_times {
+            let x = axis.pieces()[0].x - 0.75 * sizes.device;
+            self.small(part, [x, y], Anchor::End, unit);
+        }
         if let Some(heading) = self.peaks() {
             self.small(part, [self.peaks_x(), top - 0.7 * sizes.small], Anchor::Start, heading);
         }
@@ -347,11 +374,21 @@ impl<'a> Sheet<'a> {
             part.rectangle([start, top, width, tall], round, paint);
             let words = self.label(track, mark);
             let is_high = height >= font::CAPITALS * sizes.number + 2.0 * sizes.hair;
-            if is_high && width + 0.01 * sizes.number >= self.widest[mark.task.kind.index()] - sizes.hair {
-                let colour = if mark.runs { colour.ink() } else { FAINT };
-                let base = top + (height + font::CAPITALS * sizes.number) / 2.0;
-                let at = [start + width / 2.0, base];
+            if !is_high || width + 0.01 * sizes.number < self.widest[mark.task.kind.index()] - sizes.hair {
+                continue;
+            }
+            let colour = if mark.runs { colour.ink() } else { FAINT };
+            let mut write = |middle: f64, words: String| {
+                let at = [start + width / 2.0, middle + font::CAPITALS * sizes.number / 2.0];
                 numbers.push(Text { at, anchor: Anchor::Middle, size: sizes.number, bold: false, colour, words });
+            };
+            // The colour of a task that never runs does not say of which stage it is.
+            let has_stages = !mark.runs && track.stages.len() > 1;
+            if has_stages && height >= 2.2 * sizes.number {
+                write(top + 0.28 * height, words);
+                write(top + 0.74 * height, mark.task.stage.to_string());
+            } else {
+                write(top + height / 2.0, words);
             }
         }
     }
@@ -396,11 +433,6 @@ pub(super) fn never(sizes: &Sizes) -> Stroke {
     Stroke { colour: FAINT, width: 1.33 * sizes.edge, dash: Some([4.0 * sizes.edge, 2.67 * sizes.edge]) }
 }
 
-/// The unit of the time axis.
-pub(super) fn unit_of_time(unit: Option<&'static str>) -> &'static str {
-    unit.unwrap_or("time")
-}
-
 /// The fill of a task: the colour of its kind, or the colours of its two halves.
 pub(super) fn fill(kind: TaskKind, nth_stage: usize, n_stages: usize) -> Fill {
     let shade = |kind| shade(kind, Ground::Light, nth_stage, n_stages);
@@ -419,21 +451,21 @@ fn numbers(report: &Report) -> String {
 }
 
 /// The figures of a step, in two lines.
-fn figures(report: &Report) -> Vec<String> {
+fn figures(report: &Report, unit: Option<&str>) -> Vec<String> {
     let show = |value: Option<f64>, form: fn(f64) -> String| value.map_or_else(|| "?".to_owned(), form);
     let figures = &report.figures;
-    let unit = report.profile.as_ref().map_or_else(String::new, |own| format!(" {}", own.time_unit));
+    let moment = |value: Option<f64>| value.map_or_else(|| "?".to_owned(), |value| time(value, unit));
     let first = format!(
-        "{} · makespan {}{unit} · mean bubble {} (busiest device {}, by longest stage {})",
+        "{} · makespan {} · mean bubble {} (busiest device {}, by longest stage {})",
         numbers(report),
-        show(figures.makespan, number),
+        moment(figures.makespan),
         show(figures.bubble_mean, percent),
         show(figures.bubble_makespan, percent),
         show(figures.bubble_longest_stage, percent),
     );
     let second = format!(
         "lower bound {}{} · peak {} units",
-        show(figures.lower_bound, number),
+        moment(figures.lower_bound),
         figures.form_of_bound(),
         show(figures.peak_activation, number),
     );

@@ -4,7 +4,7 @@
 use super::scene::{Anchor, Paint, Part, Step, Text};
 use super::sheet::Sheet;
 use super::{FAINT, WRONG, WRONG_INK, legend, units};
-use crate::numbers::{number, percent};
+use crate::numbers::{percent, time};
 use crate::stop::StopWait;
 use crate::tracks::Track;
 use crate::{DrawnTask, Picture};
@@ -14,9 +14,8 @@ use pipe_compiler::stuck::Stuck;
 pub(super) fn words(stuck: &Stuck) -> String {
     let (ran, hidden) = (stuck.ran.iter().sum::<usize>(), stuck.hidden.iter().sum::<usize>());
     let all = hidden + stuck.schedule.orders.iter().map(Vec::len).sum::<usize>();
-    let unit = stuck.unit.map_or_else(String::new, |unit| format!(" {unit}"));
     let share = percent(ran as f64 / all.max(1) as f64);
-    format!("deadlock at {}{unit}: {ran} of {all} tasks run ({share})", number(units(stuck.at)))
+    format!("deadlock at {}: {ran} of {all} tasks run ({share})", time(units(stuck.at), stuck.unit))
 }
 
 impl Sheet<'_> {

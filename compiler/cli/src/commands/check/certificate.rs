@@ -1,13 +1,17 @@
 //! What the table of `pipec check` says about all numbers of microbatches.
 
 use super::table::ROWS;
-use crate::output::figures::{count, number, percent};
+use crate::output::figures::{count, number, percent, time};
 use crate::output::table::{Fact, Table};
 use pipe_compiler::block_family::Numbers;
 use pipe_compiler::report::certificate::{CertificateReport, DeviceCertificate};
 
 /// What is known of all numbers; nothing where the table shows a step.
-pub(crate) fn summary(certificate: &CertificateReport, numbers: Option<&Numbers>) -> Vec<Fact> {
+pub(crate) fn summary(
+    certificate: &CertificateReport,
+    numbers: Option<&Numbers>,
+    unit: Option<&'static str>,
+) -> Vec<Fact> {
     let mut lines = Vec::new();
     let is_alone = !certificate.not_computed.is_empty();
     let at_most = if certificate.exact { "" } else { "at most " };
@@ -21,13 +25,13 @@ pub(crate) fn summary(certificate: &CertificateReport, numbers: Option<&Numbers>
                 "{} add{} {}, ",
                 links(&certificate.steady_links),
                 if certificate.steady_links.len() == 1 { "s" } else { "" },
-                number(added)
+                time(added, unit)
             ),
             None => String::new(),
         };
         let (mean, least) = (percent(mean), percent(least));
         let remark = format!("per microbatch, {remark}mean bubble {mean} in the limit, of the busiest device {least}");
-        lines.push(Fact::new("steady state", format!("{at_most}{}", number(period)), remark));
+        lines.push(Fact::new("steady state", format!("{at_most}{}", time(period, unit)), remark));
     }
     if !is_alone {
         return lines;

@@ -1,6 +1,6 @@
 //! What `pipec check` prints of the machines that a step runs on.
 
-use crate::output::figures::{grouped, number, percent};
+use crate::output::figures::{grouped, percent, time};
 use crate::output::table::Fact;
 use pipe_compiler::report::Report;
 use pipe_compiler::report::cluster::{ClusterReport, MappingReport, RatesReport};
@@ -26,7 +26,7 @@ pub(crate) fn summary(own: &ClusterReport, report: &Report) -> Vec<Fact> {
     }
     lines.extend(own.mapping.as_ref().map(order));
     if own.exchange > 0.0 {
-        lines.push(Fact::new("gradients", number(own.exchange), "to exchange after the last task"));
+        lines.push(Fact::new("gradients", time(own.exchange, Some(own.time_unit)), "to exchange after the last task"));
     }
     lines
 }

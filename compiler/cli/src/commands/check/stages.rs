@@ -2,12 +2,11 @@
 //! peak, and what would fit.
 
 use super::table::ROWS;
-use crate::output::figures::{grouped, percent};
+use crate::output::figures::{bytes, grouped, percent};
 use crate::output::table::{Fact, Table};
 use crate::output::{Style, paint};
 use pipe_compiler::report::stage_costs::{ChangeReport, StageReport};
 use pipe_compiler::report::{DeviceReport, Report};
-use pipe_ir::units::Bytes;
 
 /// What is named of a device's peak.
 const CONTRIBUTORS: usize = 4;
@@ -34,7 +33,7 @@ pub(crate) fn summary(report: &Report) -> Vec<Fact> {
 /// What the fullest device holds at its peak.
 fn contributors(row: &DeviceReport) -> Fact {
     let largest = row.holds.iter().take(CONTRIBUTORS);
-    let words: Vec<String> = largest.map(|hold| format!("{} {}", Bytes(hold.bytes), hold.what)).collect();
+    let words: Vec<String> = largest.map(|hold| format!("{} {}", bytes(hold.bytes), hold.what)).collect();
     let more = if row.holds.len() > CONTRIBUTORS { ", .." } else { "" };
     Fact::new("fullest", format!("d{}", row.device), words.join(", ") + more)
 }
@@ -44,22 +43,22 @@ pub(crate) fn stages(report: &Report, colours: bool) -> String {
     let rows = &report.account.per_stage;
     let is_alone = |row: &StageReport| rows.iter().filter(|other| other.device == row.device).count() == 1;
     let limit =
-        |row: &StageReport| row.limit_bytes.filter(|_| is_alone(row)).map(|limit| format!(" of {}", Bytes(limit)));
+        |row: &StageReport| row.limit_bytes.filter(|_| is_alone(row)).map(|limit| format!(" of {}", bytes(limit)));
     Table::new(colours)
         .left("stage", 0, 7, |row: &StageReport| format!("s{}", row.stage))
         .left("device", 0, 8, |row| format!("d{}", row.device))
         .left("layers", 0, 20, layers)
         .right("parameters", 0, 16, |row| grouped(row.parameters))
         .rank(5)
-        .right("state", 0, 11, |row| Bytes(row.state_bytes))
+        .right("state", 0, 11, |row| bytes(row.state_bytes))
         .rank(2)
-        .right("per microbatch", 0, 17, |row| Bytes(row.activation_bytes))
+        .right("per microbatch", 0, 17, |row| bytes(row.activation_bytes))
         .rank(4)
         .right("alive", 0, 7, |row| row.live_microbatches)
         .rank(3)
-        .right("held", 0, 11, |row| Bytes(row.live_bytes))
+        .right("held", 0, 11, |row| bytes(row.live_bytes))
         .rank(1)
-        .right("sum", 0, 11, |row| Bytes(row.sum_bytes))
+        .right("sum", 0, 11, |row| bytes(row.sum_bytes))
         .left("", 0, 0, |row| limit(row).unwrap_or_default())
         .at_most(2 * ROWS, "stage")
         .draw(rows)
@@ -89,7 +88,7 @@ pub(crate) fn changes(report: &Report, colours: bool) -> String {
         .left("with", 0, 44, |row: &ChangeReport| row.change.clone())
         .left("device", 0, 8, |row| format!("d{}", row.device))
         .rank(2)
-        .right("peak", 0, 11, |row| Bytes(row.peak_bytes))
+        .right("peak", 0, 11, |row| bytes(row.peak_bytes))
         .right("device time", 0, 14, |row| format!("+{}", percent(row.extra)))
         .rank(1)
         .left("", 2, 0, |row| verdict(row) + &times(row))

@@ -1,7 +1,7 @@
 //! The table that `pipec check` prints for people.
 
 use super::{certificate, cluster, stages};
-use crate::output::figures::{count, number, percent};
+use crate::output::figures::{bytes, count, number, percent, time, unit_of_times};
 use crate::output::table::{Fact, Table, apart, facts};
 use crate::output::{Style, paint};
 use pipe_compiler::block_family::Numbers;
@@ -13,7 +13,6 @@ use pipe_compiler::report::torch::TorchReport;
 use pipe_compiler::report::versions::WeightsReport;
 use pipe_compiler::report::zero::ZeroReport;
 use pipe_compiler::report::{DeviceReport, Report};
-use pipe_ir::units::Bytes;
 use pipe_schedule::dispatch::Objective;
 
 /// Rows of devices that are printed in full; of more devices, the first and the last ones.
@@ -84,32 +83,33 @@ fn valid_for(numbers: Option<&Numbers>, at_hand: Option<u32>) -> String {
 
 fn summary(report: &Report) -> Vec<Fact> {
     let figures = &report.figures;
+    let unit = unit_of_times(report);
     let mut lines = Vec::new();
     lines.extend(report.torch.as_ref().map(torch));
     lines.extend(report.profile.iter().map(|own| Fact::new("times", own.time_unit, format!("from {}", own.file))));
     lines.extend(report.cluster.iter().flat_map(|own| cluster::summary(own, report)));
-    lines.extend(halves(&report.derived_costs).map(|halves| Fact::new("halves of BW", halves, HALVES)));
+    lines.extend(halves(&report.derived_costs, unit).map(|halves| Fact::new("halves of BW", halves, HALVES)));
     if let (Some(makespan), Some(mean), Some(least)) = (figures.makespan, figures.bubble_mean, figures.bubble_makespan)
     {
         let remark = format!("mean bubble {}, of the busiest device {}", percent(mean), percent(least));
-        lines.push(Fact::new("makespan", number(makespan), remark));
+        lines.push(Fact::new("makespan", time(makespan, unit), remark));
     }
     if let (Some(longest), Some(bubble)) = (figures.longest_stage, figures.bubble_longest_stage) {
         let remark = format!("bubble of the busiest device {}", percent(bubble));
-        lines.push(Fact::new("longest stage", number(longest), remark));
+        lines.push(Fact::new("longest stage", time(longest, unit), remark));
     }
     let valid_for = report.valid_for.as_ref();
-    lines.extend(report.certificate.iter().flat_map(|certificate| certificate::summary(certificate, valid_for)));
+    lines.extend(report.certificate.iter().flat_map(|certificate| certificate::summary(certificate, valid_for, unit)));
     if let (Some(bound), Some(gap), Some(reason)) = (figures.lower_bound, figures.gap, &figures.lower_bound_reason) {
         let gap = if gap == 0.0 { "reached".to_owned() } else { format!("gap {}", percent(gap)) };
         let remark = format!("{gap}{}: {reason}", figures.form_of_bound());
         let of_makespan = figures.makespan_lower_bound.filter(|_| figures.objective == Some(LONGEST_STAGE));
         let of = if of_makespan.is_some() { "of the longest stage, " } else { "" };
-        lines.push(Fact::new("lower bound", number(bound), format!("{of}{remark}")));
-        lines.extend(of_makespan.map(|bound| Fact::new("", number(bound), "of the makespan")));
+        lines.push(Fact::new("lower bound", time(bound, unit), format!("{of}{remark}")));
+        lines.extend(of_makespan.map(|bound| Fact::new("", time(bound, unit), "of the makespan")));
     }
     if let Some(parts) = &figures.critical_path {
-        let parts: Vec<String> = parts.iter().map(|part| format!("{} {}", part.kind, number(part.time))).collect();
+        let parts: Vec<String> = parts.iter().map(|part| format!("{} {}", part.kind, time(part.time, unit))).collect();
         lines.push(Fact::new("critical path", parts.join(", "), ""));
     }
     if let (Some(peak), Some(devices)) = (figures.peak_activation, report.sizes.devices) {
@@ -124,15 +124,15 @@ fn summary(report: &Report) -> Vec<Fact> {
         };
         let units = format!("{} {}", number(peak), if peak == 1.0 { "unit" } else { "units" });
         lines.push(match figures.peak_activation_bytes {
-            Some(bytes) => {
+            Some(held) => {
                 let against = if against.is_empty() { against } else { format!(", {against}") };
-                Fact::new("peak", Bytes(bytes), format!("of activations and what waits for `W`; {units}{against}"))
+                Fact::new("peak", bytes(held), format!("of activations and what waits for `W`; {units}{against}"))
             }
             None => Fact::new("peak", units, against),
         });
     }
     lines.extend(activations(&report.activation));
-    lines.extend(report.recompute.as_ref().map(recomputation));
+    lines.extend(report.recompute.as_ref().map(|own| recomputation(own, unit)));
     lines.extend(report.offload.as_ref().and_then(|own| offload(own, report)));
     lines.extend(report.zero.as_ref().and_then(zero));
     lines.extend(stages::summary(report));
@@ -148,16 +148,18 @@ const LONGEST_STAGE: &str = Objective::LongestStage.name();
 const HALVES: &str = "without costs of their own: they follow from that of BW";
 
 /// The costs of `B` and `W` that nobody gave, if there are any.
-pub(crate) fn halves(derived: &[DerivedCostReport]) -> Option<String> {
+pub(crate) fn halves(derived: &[DerivedCostReport], unit: Option<&str>) -> Option<String> {
     let times = |kind| derived.iter().filter(move |half| half.kind == kind).map(|half| half.time);
-    let all = ["B", "W"].into_iter().filter_map(|kind| Some(format!("{kind} {}", range(times(kind))?)));
+    let all = ["B", "W"]
+        .into_iter()
+        .filter_map(|kind| Some(format!("{kind} {}", range(times(kind), |half| time(half, unit))?)));
     Some(all.collect::<Vec<_>>().join(", ")).filter(|all| !all.is_empty())
 }
 
 /// `3`, or `3 to 4`.
-fn range(figures: impl Iterator<Item = f64> + Clone) -> Option<String> {
+fn range(figures: impl Iterator<Item = f64> + Clone, show: impl Fn(f64) -> String) -> Option<String> {
     let (least, most) = (figures.clone().reduce(f64::min)?, figures.reduce(f64::max)?);
-    Some(if least == most { number(most) } else { format!("{} to {}", number(least), number(most)) })
+    Some(if least == most { show(most) } else { format!("{} to {}", show(least), show(most)) })
 }
 
 /// What a schedule of PyTorch was read as.
@@ -171,7 +173,7 @@ fn torch(report: &TorchReport) -> Fact {
 
 /// What stages save, and what of it waits for `W`, where that was said.
 fn activations(stages: &[ActivationReport]) -> Vec<Fact> {
-    let range = |of: fn(&ActivationReport) -> f64| range(stages.iter().map(of)).unwrap_or_default();
+    let range = |of: fn(&ActivationReport) -> f64| range(stages.iter().map(of), number).unwrap_or_default();
     let mut lines = Vec::new();
     if stages.iter().any(|stage| stage.saved != 1.0) {
         lines.push(Fact::new("stages save", range(|stage| stage.saved), "activations"));
@@ -183,7 +185,7 @@ fn activations(stages: &[ActivationReport]) -> Vec<Fact> {
 }
 
 /// Which stages run their forward once more, and what that costs where it costs most.
-fn recomputation(report: &RecomputeReport) -> Fact {
+fn recomputation(report: &RecomputeReport, unit: Option<&str>) -> Fact {
     let runs: Vec<&[u32]> = report.stages.chunk_by(|one, other| one + 1 == *other).collect();
     let shown = runs.iter().take(RUNS).map(|run| match run {
         [one] => format!("s{one}"),
@@ -193,7 +195,8 @@ fn recomputation(report: &RecomputeReport) -> Fact {
     let more = (runs.len() > RUNS).then(|| "..".to_owned());
     let stages = shown.chain(more).collect::<Vec<_>>().join(", ");
     let share = percent(if report.busy > 0.0 { report.time / report.busy } else { 0.0 });
-    let cost = format!("{} of the {} that d{} works, {share}", number(report.time), number(report.busy), report.device);
+    let (more, all) = (time(report.time, unit), time(report.busy, unit));
+    let cost = format!("{more} of the {all} that d{} works, {share}", report.device);
     Fact::new("recompute", stages, cost)
 }
 
@@ -201,10 +204,10 @@ fn recomputation(report: &RecomputeReport) -> Fact {
 fn offload(own: &OffloadReport, report: &Report) -> Option<Fact> {
     let most = own.per_device.iter().rev().max_by_key(|row| row.h2d_bytes + row.d2h_bytes)?;
     let host = report.per_device.iter().filter_map(|row| row.host_peak_bytes).max().unwrap_or_default();
-    let (come, back, device) = (Bytes(most.h2d_bytes), Bytes(most.d2h_bytes), most.device);
+    let (come, back, device) = (bytes(most.h2d_bytes), bytes(most.d2h_bytes), most.device);
     let waits = own.per_device.iter().rev().max_by(|one, other| one.waited.total_cmp(&other.waited))?;
     let cost = match most.h2d_time + most.d2h_time > 0.0 {
-        true => format!("; d{} waits {} for copies", waits.device, number(waits.waited)),
+        true => format!("; d{} waits {} for copies", waits.device, time(waits.waited, unit_of_times(report))),
         false => String::new(),
     };
     let state = most.h2d_bytes.max(most.d2h_bytes) > most.activations.map_or(0, |own| own.bytes);
@@ -213,29 +216,29 @@ fn offload(own: &OffloadReport, report: &Report) -> Option<Fact> {
         false => String::new(),
     };
     let leave = most.activations.map_or_else(String::new, |own| {
-        let (leave, idle, bytes) = (own.leave, own.idle, Bytes(own.bytes));
+        let (leave, idle, bytes) = (own.leave, own.idle, bytes(own.bytes));
         format!("; {leave} of {idle} idle activations leave d{device} for a while, {bytes} in a step")
     });
     let chosen = if own.chosen { "does not fit without; " } else { "" };
-    let remark = format!("{chosen}hosts hold {} at most{chunks}{leave}{cost}", Bytes(host));
+    let remark = format!("{chosen}hosts hold {} at most{chunks}{leave}{cost}", bytes(host));
     Some(Fact::new("offload", format!("{:<11} ", own.what), remark))
 }
 
 /// What replicas divide, and what the device keeps that keeps most.
 fn zero(own: &ZeroReport) -> Option<Fact> {
     let most = own.per_device.iter().rev().max_by_key(|row| row.optimizer_bytes)?;
-    let (kept, whole) = (Bytes(most.optimizer_bytes), Bytes(most.undivided_optimizer_bytes));
+    let (kept, whole) = (bytes(most.optimizer_bytes), bytes(most.undivided_optimizer_bytes));
     let state = format!("d{} keeps {kept} of {whole} of the optimizer's state", most.device);
     let come = own.per_device.iter().rev().max_by_key(|row| row.undivided_gradient_bytes - row.gradient_bytes)?;
     let gradients = match come.undivided_gradient_bytes - come.gradient_bytes {
         0 => String::new(),
-        bytes => format!("; {} of gradients come and go on d{}", Bytes(bytes), come.device),
+        divided => format!("; {} of gradients come and go on d{}", bytes(divided), come.device),
     };
     let weights = match own.per_device.iter().rev().max_by_key(|row| row.gatherings).filter(|row| row.gatherings > 0) {
         None => String::new(),
         Some(row) => {
-            let (kept, whole) = (Bytes(row.parameter_bytes), Bytes(row.undivided_parameter_bytes));
-            let (times, bytes) = (count(row.gatherings, "time"), Bytes(row.gathered_bytes));
+            let (kept, whole) = (bytes(row.parameter_bytes), bytes(row.undivided_parameter_bytes));
+            let (times, bytes) = (count(row.gatherings, "time"), bytes(row.gathered_bytes));
             format!("; d{} keeps {kept} of {whole} of weights, and gathers {times}, {bytes} in a step", row.device)
         }
     };
@@ -251,7 +254,7 @@ fn versions(weights: &WeightsReport) -> [Fact; 2] {
         number(weights.staleness_mean)
     );
     let alive = format!("alive at once, {} on average", number(weights.versions_alive_mean));
-    let bytes = weights.bytes.map_or_else(String::new, |bytes| format!(", {} in all", Bytes(bytes)));
+    let bytes = weights.bytes.map_or_else(String::new, |all| format!(", {} in all", bytes(all)));
     [
         Fact::new("weights", weights.mode, behind),
         Fact::new(
@@ -269,19 +272,21 @@ fn devices(report: &Report, colours: bool) -> String {
     let most = rows.iter().filter_map(|row| row.peak_activation).fold(0.0, f64::max);
     let held = |row: &DeviceReport| share(row.peak_activation, most);
     let figure = |figure: Option<f64>| figure.map(number).unwrap_or_default();
+    let unit = unit_of_times(report);
+    let moment = |moment: Option<f64>| moment.map(|moment| time(moment, unit)).unwrap_or_default();
     let limit = |row: &DeviceReport| row.limit_activation.map(|limit| format!("of {}", number(limit)));
     let limits_differ = rows.windows(2).any(|pair| pair[0].limit_activation != pair[1].limit_activation);
     let has_bytes = rows.iter().any(|row| row.peak_bytes.is_some());
-    let bytes = |row: &DeviceReport| row.peak_bytes.map(|bytes| Bytes(bytes).to_string());
+    let held_bytes = |row: &DeviceReport| row.peak_bytes.map(bytes);
     Table::new(colours)
         .left("device", 0, 7, |row: &DeviceReport| format!("d{}", row.device))
         .when(report.figures.makespan.is_some(), |table| {
             table
-                .right("start", 0, 9, |row| figure(row.first_start))
+                .right("start", 0, 9, |row| moment(row.first_start))
                 .rank(3)
-                .right("end", 2, 9, |row| figure(row.last_end))
+                .right("end", 2, 9, |row| moment(row.last_end))
                 .rank(3)
-                .right("busy", 2, 9, |row| figure(row.busy))
+                .right("busy", 2, 9, |row| moment(row.busy))
                 .rank(2)
                 .left("", 2, BAR, |row| bar(worked(row)))
                 .style(Style::Good)
@@ -293,7 +298,7 @@ fn devices(report: &Report, colours: bool) -> String {
                 .style(Style::Warning)
                 .rank(5)
         })
-        .when(has_bytes, |table| table.right("bytes", 0, 11, |row| bytes(row).unwrap_or_default()))
+        .when(has_bytes, |table| table.right("bytes", 0, 11, |row| held_bytes(row).unwrap_or_default()))
         .left("", 0, 0, limits)
         .at_most(ROWS, "device")
         .draw(rows)
@@ -301,8 +306,8 @@ fn devices(report: &Report, colours: bool) -> String {
 
 /// What a device may hold, and what its host does.
 fn limits(row: &DeviceReport) -> String {
-    let of = |limit: Option<u64>| limit.map_or_else(String::new, |limit| format!(" of {}", Bytes(limit)));
-    let host = row.host_peak_bytes.map(|host| format!(", host {}{}", Bytes(host), of(row.host_limit_bytes)));
+    let of = |limit: Option<u64>| limit.map_or_else(String::new, |limit| format!(" of {}", bytes(limit)));
+    let host = row.host_peak_bytes.map(|host| format!(", host {}{}", bytes(host), of(row.host_limit_bytes)));
     of(row.limit_bytes) + &host.unwrap_or_default()
 }
 

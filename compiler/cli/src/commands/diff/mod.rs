@@ -22,7 +22,7 @@ use crate::commands::search::find::find;
 use crate::commands::search::progress::{Team, improvements};
 use crate::drawing::html::{self, Compared, Version};
 use crate::input::stream::{self, MOST_TRACE};
-use crate::input::{Format, TimedArguments, load, parse_seconds};
+use crate::input::{Format, TimedArguments, load, parse_seconds, whole_number};
 use crate::output::findings::{check_names, json, reject, show_diagnostics};
 use crate::output::{Failure, can_write, colours_out, form_of, print, print_page, write, write_with};
 use losses::{critical, largest};
@@ -68,7 +68,7 @@ pub(crate) struct Arguments {
     /// A trace of the target, as `pipec run TARGET --trace` writes it
     trace: PathBuf,
     /// Looks at this step alone, by its number in the trace
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u64>(0..=u64::MAX))]
     step: Option<u64>,
     /// Looks for a shorter order under the refitted costs for so many seconds; 0 does not
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = parse_seconds)]

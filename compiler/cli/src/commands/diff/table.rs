@@ -1,7 +1,7 @@
 //! The difference between a plan and its run as a table for people.
 
 use super::report::{BetterReport, DiffReport, LossReport, PartReport};
-use crate::output::figures::count;
+use crate::output::figures::{Sum, count, duration};
 use crate::output::table::Table;
 use crate::output::{Style, paint};
 use std::fmt::Write;
@@ -12,26 +12,22 @@ const NAMED: usize = 3;
 /// How figures are written.
 #[derive(Clone, Copy)]
 struct Figures {
-    /// Decimals of a millisecond.
-    decimals: usize,
+    sum: Sum,
     /// What is less, in milliseconds, is not worth a word.
     least: f64,
 }
 
 impl Figures {
     fn of(report: &DiffReport) -> Self {
-        let decimals = if report.measured_ms < 1.0 { 6 } else { 3 };
-        Self { decimals, least: (report.measured_ms / 10_000.0).max(1e-6) }
+        Self { sum: Sum::of(report.measured_ms), least: (report.measured_ms / 10_000.0).max(1e-6) }
     }
 
     fn plain(self, ms: f64) -> String {
-        format!("{ms:.*}", self.decimals)
+        self.sum.plain(ms)
     }
 
     fn signed(self, ms: f64) -> String {
-        let text = format!("{ms:+.*}", self.decimals);
-        // No minus before what is nothing.
-        if text.bytes().any(|byte| (b'1'..=b'9').contains(&byte)) { text } else { text.replace('-', "+") }
+        self.sum.signed(ms)
     }
 
     /// `4.000 -> 5.100`.
@@ -51,7 +47,12 @@ pub(crate) fn table(report: &DiffReport, colours: bool) -> String {
         .left("", 3, 0, |(.., remark)| remark.clone())
         .rows(&rows(report, figures));
     let losses = losses(&report.losses, figures);
-    format!("{}\n  milliseconds\n{parts}{losses}{}", heading(report, colours), refitted(report, figures))
+    format!(
+        "{}\n  times in {}\n{parts}{losses}{}",
+        heading(report, colours),
+        figures.sum.unit,
+        refitted(report, figures)
+    )
 }
 
 fn heading(report: &DiffReport, colours: bool) -> String {
@@ -67,7 +68,8 @@ fn heading(report: &DiffReport, colours: bool) -> String {
     if let Some(unit) = report.unit_ms {
         let _ = writeln!(
             text,
-            "a unit of the costs is taken for {unit:.6} ms, with which the plan has as much work as was measured"
+            "a unit of the costs is taken for {}, with which the plan has as much work as was measured",
+            duration(unit)
         );
     }
     text

@@ -6,6 +6,7 @@
 use super::diagnostics::{converted, internal};
 use super::documents::Root;
 use super::uris;
+use crate::output::figures::{number, percent, time, unit_of_times};
 use pipe_compiler::report::Report;
 use pipe_compiler::{Request, compile, elaborate};
 use pipe_ide::NameKind;
@@ -124,8 +125,8 @@ impl Figure {
     /// `peak 4 units, mean bubble 33.3%`
     pub(super) fn short(&self) -> String {
         let Report { ok, figures, .. } = &self.0;
-        let peak = figures.peak_activation.map(|peak| format!("peak {} units", rounded(peak)));
-        let bubble = figures.bubble_mean.map(|bubble| format!("mean bubble {:.1}%", 100.0 * bubble));
+        let peak = figures.peak_activation.map(|peak| format!("peak {} units", number(peak)));
+        let bubble = figures.bubble_mean.map(|bubble| format!("mean bubble {}", percent(bubble)));
         let parts: Vec<String> = (!ok).then(|| "rejected".to_owned()).into_iter().chain(peak).chain(bubble).collect();
         parts.join(", ")
     }
@@ -133,17 +134,13 @@ impl Figure {
     /// With the sizes that it is for.
     pub(super) fn long(&self) -> String {
         let Report { ok, sizes, figures, .. } = &self.0;
+        let unit = unit_of_times(&self.0);
         let devices = sizes.devices.map(|devices| format!("{devices} devices"));
         let microbatches = sizes.microbatches.map(|microbatches| format!("{microbatches} microbatches"));
         let sizes: Vec<String> = devices.into_iter().chain(microbatches).collect();
-        let makespan = figures.makespan.map(|makespan| format!("makespan {}", rounded(makespan)));
+        let makespan = figures.makespan.map(|makespan| format!("makespan {}", time(makespan, unit)));
         let verdict = if *ok { "accepted" } else { "rejected" };
         let parts: Vec<String> = makespan.into_iter().chain(Some(self.short()).filter(|_| *ok)).collect();
         format!("{verdict} with {}: {}", sizes.join(" and "), parts.join(", ")).trim_end_matches([':', ' ']).to_owned()
     }
-}
-
-/// With at most three digits after the decimal point.
-fn rounded(number: f64) -> String {
-    format!("{number:.3}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }

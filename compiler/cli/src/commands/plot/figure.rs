@@ -16,10 +16,10 @@ const MOST: f64 = 20_000.0;
 
 /// Arguments about figures.
 #[derive(clap::Args, Clone, Debug)]
-#[command(next_help_heading = "Figures in .svg and .pdf")]
+#[command(next_help_heading = "Figures in .svg, .pdf and .tex")]
 pub(super) struct FigureArguments {
     /// What the figure is for: `paper` is small, in points, with no text under 6 points and black on
-    /// white; without this `screen` in an .svg, and `paper` in a .pdf
+    /// white; without this `screen` in an .svg, and `paper` in a .pdf or .tex
     #[arg(long = "for", value_name = "MEDIUM", requires = "output")]
     medium: Option<Purpose>,
     /// How high the figure is, as in `--height 60mm`: tracks take what is left

@@ -14,7 +14,7 @@ use crate::output::{Failure, colours_out, form_of, print, print_page, terminal_w
 use figure::Width;
 use pipe_compiler::{Certificates, Compilation};
 use pipe_plot::figure::Medium;
-use pipe_plot::{Picture, figure as figures, pdf, svg};
+use pipe_plot::{Picture, figure as figures, pdf, svg, tikz};
 use pipe_syntax::source::Sources;
 use std::path::{Path, PathBuf};
 
@@ -28,18 +28,19 @@ Examples:
 
 /// Arguments of `pipec plot`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, mut_arg("format", |format| format.hide(true)), mut_arg("json", |json| json.hide(true)))]
 pub(crate) struct Arguments {
     #[command(flatten)]
     timed: TimedArguments,
-    /// More targets, drawn below the first one on the same time axis, in an `x.svg` or `x.pdf`
+    /// More targets, drawn below the first one on the same time axis, in an `x.svg`, `x.pdf` or `x.tex`
     #[arg(value_name = "TARGET", requires = "output")]
     others: Vec<String>,
-    /// Writes a picture to this file, instead of drawing in the terminal: a figure `x.svg` or
-    /// `x.pdf`, or `x.html`, a page to zoom and look around in that needs no network
+    /// Writes a picture to this file, instead of drawing in the terminal: a figure `x.svg`, `x.pdf`
+    /// or `x.tex` (TikZ, for `\input` in LaTeX), or `x.html`, a page to zoom and look around in that needs no network
     #[arg(long, short, value_name = "PATH")]
     output: Option<PathBuf>,
-    /// Draws one row per device and one cell per slot, in the form that tests compare
+    /// Draws a cell for every slot, as wide as the longest, so that a test can compare the text:
+    /// `F0b` is the forward of microbatch 0 of the device's second stage, a dot an idle slot
     #[arg(long, conflicts_with = "output")]
     golden: bool,
     /// Columns of the drawing in the terminal; or how wide a figure is, as in `240pt`, `85mm`,
@@ -56,17 +57,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     if target.format() == Format::Json {
         return Err(Failure::Usage("`plot` draws pictures; `check --format json` prints figures".to_owned()));
     }
-    let forms = [("svg", Form::Svg), ("pdf", Form::Pdf), ("html", Form::Page)];
-    let form = |path: &Path| form_of(path, &forms, "plot writes .svg and .pdf figures and .html pages");
+    let forms = [("svg", Form::Svg), ("pdf", Form::Pdf), ("tex", Form::Tikz), ("html", Form::Page)];
+    let form = |path: &Path| form_of(path, &forms, "plot writes .svg, .pdf and .tex figures and .html pages");
     let form = arguments.output.as_deref().map(form).transpose()?;
-    if let (Some(path), Some(form @ (Form::Svg | Form::Pdf))) = (&arguments.output, form) {
+    if let (Some(path), Some(form @ (Form::Svg | Form::Pdf | Form::Tikz))) = (&arguments.output, form) {
         return write_figure(arguments, path, form);
     }
     if let Some(option) = arguments.figure.first() {
-        return Err(Failure::Usage(format!("`{option}` is for figures: write an .svg or a .pdf")));
+        return Err(Failure::Usage(format!("`{option}` is for figures: write an .svg, a .pdf or a .tex")));
     }
     if !arguments.others.is_empty() {
-        return Err(Failure::Usage("several targets are drawn in one .svg or .pdf; a page shows one".to_owned()));
+        return Err(Failure::Usage("several targets are drawn in one .svg, .pdf or .tex; a page shows one".to_owned()));
     }
     let width = match arguments.width {
         Some(Width::Columns(columns)) => columns.into(),
@@ -98,7 +99,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 /// Draws targets above each other.
 fn write_figure(arguments: &Arguments, path: &Path, form: Form) -> Result<Outcome, Failure> {
     let first = &arguments.timed;
-    let usual = if form == Form::Pdf { Medium::Paper } else { Medium::Screen };
+    let usual = if matches!(form, Form::Pdf | Form::Tikz) { Medium::Paper } else { Medium::Screen };
     let look = arguments.figure.look(arguments.width, usual, 1 + arguments.others.len())?;
     let mut compilations = Vec::new();
     for target in std::iter::once(&first.target.target).chain(&arguments.others) {
@@ -115,6 +116,7 @@ fn write_figure(arguments: &Arguments, path: &Path, form: Form) -> Result<Outcom
     let scene = figures::draw(&all, &look).map_err(Failure::Usage)?;
     match form {
         Form::Pdf => write(path, pdf::write(&scene))?,
+        Form::Tikz => write(path, tikz::write(&scene))?,
         Form::Svg | Form::Page => write(path, svg::write(&scene))?,
     }
     say_written(arguments, path)?;
@@ -134,6 +136,7 @@ fn say_written(arguments: &Arguments, path: &Path) -> Result<(), Failure> {
 enum Form {
     Svg,
     Pdf,
+    Tikz,
     Page,
 }
 

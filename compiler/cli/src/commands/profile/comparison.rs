@@ -1,6 +1,6 @@
 //! Comparisons: what a profile predicts against steps that it was not made from.
 
-use crate::output::figures::count;
+use crate::output::figures::{count, duration};
 use crate::output::table::Table;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::Program;
@@ -109,16 +109,16 @@ impl Comparison {
         }
     }
 
-    /// For people, in milliseconds; `on` is what computed.
+    /// For people; `on` is what computed.
     pub(crate) fn table(&self, ranks: usize, on: &str) -> String {
-        let ms = |ns: u64| format!("{:.3}", ns as f64 / 1e6);
+        let time = |ns: u64| duration(ns as f64 / 1e6);
         let devices = self.per_device.iter().enumerate().map(|(device, figure)| (format!("d{device}"), *figure));
         let whole = [("makespan", self.makespan), ("unfitted", self.unfitted_makespan), ("step", self.step)];
         let rows = devices.chain(whole.map(|(name, figure)| (name.to_owned(), figure))).collect::<Vec<_>>();
         let table = Table::new(false)
-            .left("end, in ms", 0, 10, |(name, _): &(String, Figure)| name.clone())
-            .right("predicted", 0, 14, |(_, figure)| ms(figure.predicted_ns))
-            .right("measured", 0, 14, |(_, figure)| ms(figure.measured_ns))
+            .left("end", 0, 10, |(name, _): &(String, Figure)| name.clone())
+            .right("predicted", 0, 14, |(_, figure)| time(figure.predicted_ns))
+            .right("measured", 0, 14, |(_, figure)| time(figure.measured_ns))
             .right("difference", 0, 12, |(_, figure)| format!("{:+.1}%", figure.difference_percent))
             .draw(&rows);
         let within = if self.makespan.difference_percent.abs() <= TOLERANCE { "within" } else { "not within" };
@@ -126,8 +126,8 @@ impl Comparison {
         format!(
             "{table}{within} {TOLERANCE}%: the median of {}, whose makespans go from {} to {}; {}{} on {on}\n",
             count(self.steps, "other step"),
-            ms(low),
-            ms(high),
+            time(low),
+            time(high),
             count(self.per_device.len(), "device"),
             if ranks == 1 { String::new() } else { format!(" of {ranks} processes") },
         )

@@ -7,7 +7,7 @@ pub(crate) mod steps;
 mod tasks;
 
 use crate::Outcome;
-use crate::input::{Format, TargetArguments};
+use crate::input::{Format, TargetArguments, whole_number};
 use crate::output::figures::count;
 use crate::output::findings::json;
 use crate::output::{Failure, can_write, print, print_error_page, print_page, warn, write};
@@ -62,7 +62,7 @@ pub(crate) struct Arguments {
     products: Products,
     /// Steps to measure (windows, where steps run on), after two that warm up; without it 20, and
     /// up to 1000 where steps are short
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(2..=100_000))]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u64>(2..=100_000))]
     steps: Option<u64>,
     /// Writes the profile to this file
     #[arg(long, short, value_name = "PATH")]

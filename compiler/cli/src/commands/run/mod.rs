@@ -9,7 +9,7 @@ pub(crate) mod summary;
 use crate::Outcome;
 use crate::commands::check;
 use crate::input::stream::{MOST_INSTRUCTIONS, whole_text};
-use crate::input::{Format, TargetArguments};
+use crate::input::{Format, TargetArguments, whole_number};
 use crate::output::{Failure, can_write, print, print_page, warn, write_with};
 use crate::ranks::agreement::of_option;
 use crate::ranks::lost::{Origins, ProgramSource};
@@ -63,7 +63,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum, default_value_t = BackendChoice::Auto)]
     backend: BackendChoice,
     /// Optimizer steps in all, instead of the pipeline's (1, or one window, where it names none)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u64>(1..=u64::MAX))]
     steps: Option<u64>,
     /// Writes what ran when as trace-event JSON, for Perfetto
     #[arg(long, value_name = "PATH")]
@@ -91,7 +91,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     ranks: RankArguments,
     /// Delays every queue and instruction at random from this seed: results must not change
-    #[arg(long, value_name = "SEED")]
+    #[arg(long, value_name = "SEED", value_parser = whole_number::<u64>(0..=u64::MAX))]
     stress: Option<u64>,
 }
 

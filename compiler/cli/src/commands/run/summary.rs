@@ -2,7 +2,7 @@
 
 use super::curve::curve;
 use super::resident::Resident;
-use crate::output::figures::{count, grouped, percent};
+use crate::output::figures::{bytes, count, duration, grouped, percent};
 use crate::output::table::{Table, apart};
 use crate::training::{Bubble, BubbleParts, Finished, Sizes, median};
 use pipe_ir::program::{Extent, Program};
@@ -241,7 +241,8 @@ impl Summary {
         let devices = count(self.per_device.len(), &format!("{} device", self.backend));
         let ranks = if self.ranks == 1 { String::new() } else { format!(" of {} processes", self.ranks) };
         let steps = count(self.steps as usize, "step");
-        let head = format!("{}{ended} {steps} on {devices}{ranks} in {:.1}s{rate}", self.name, self.seconds);
+        let head =
+            format!("{}{ended} {steps} on {devices}{ranks} in {}{rate}", self.name, duration(1e3 * self.seconds));
         let verdict = match self.ok {
             true => self.sizes.verdict(self.measured_bubble.is_some()),
             false => "a measured peak differs from its prediction: this is a bug in pipec, please report it".to_owned(),
@@ -278,19 +279,19 @@ impl Summary {
             facts.push(("gpu", format!("{name}: {}, idle {} of a step", count(*devices, "device"), percent(*idle))));
         }
         facts.extend(self.checkpoint.iter().map(|path| ("saved", path.clone())));
-        if let Some(Resident { rank, bytes, arenas }) = self.resident {
-            let beside = Bytes(bytes.0.saturating_sub(arenas.0));
+        if let Some(Resident { rank, bytes: most, arenas }) = self.resident {
+            let (most, beside) = (bytes(most.0), bytes(most.0.saturating_sub(arenas.0)));
             let whose =
                 if self.ranks == 1 { "this process".to_owned() } else { format!("one process, that of {rank}") };
-            facts.push(("memory", format!("{bytes} at most in {whose}, {beside} of it beside the arenas")));
+            facts.push(("memory", format!("{most} at most in {whose}, {beside} of it beside the arenas")));
         }
         facts
     }
 
     fn dispatch(&self) -> String {
         let per_device = self.instructions as f64 / self.per_device.len().max(1) as f64;
-        let nanos = if per_device > 0.0 { 1e9 * self.seconds / per_device } else { 0.0 };
-        format!(", {} instructions, {nanos:.0}ns per instruction and device", grouped(self.instructions))
+        let each = duration(if per_device > 0.0 { 1e3 * self.seconds / per_device } else { 0.0 });
+        format!(", {} instructions, {each} per instruction and device", grouped(self.instructions))
     }
 
     /// A row for each device, and one for its host's memory where it uses any.
@@ -303,9 +304,9 @@ impl Summary {
         }
         Table::new(false)
             .left("device", 0, 6, |(name, ..): &(String, MemorySummary, String, &str)| name.clone())
-            .right("peak predicted", 1, 15, |(_, memory, ..)| Bytes(memory.predicted_peak_bytes))
-            .right("peak measured", 1, 15, |(_, memory, ..)| Bytes(memory.measured_peak_bytes))
-            .right("arena", 1, 15, |(_, memory, ..)| Bytes(memory.arena_bytes))
+            .right("peak predicted", 1, 15, |(_, memory, ..)| bytes(memory.predicted_peak_bytes))
+            .right("peak measured", 1, 15, |(_, memory, ..)| bytes(memory.measured_peak_bytes))
+            .right("arena", 1, 15, |(_, memory, ..)| bytes(memory.arena_bytes))
             .rank(1)
             .right("busy", 1, 6, |(_, _, busy, _)| busy.clone())
             .left("", 3, 0, |(.., verdict)| *verdict)

@@ -5,7 +5,8 @@ pub(crate) mod progress;
 
 use super::check::table::{halves, table};
 use crate::Outcome;
-use crate::input::{Format, TimedArguments, load, parse_seconds};
+use crate::input::{Format, TimedArguments, load, parse_seconds, whole_number};
+use crate::output::figures::unit_of_times;
 use crate::output::findings::{check_names, json, outcome, show, show_diagnostics};
 use crate::output::{Failure, can_write, colours_out, print, print_error_page, print_page, warn, write};
 use clap::ValueEnum;
@@ -52,7 +53,7 @@ pub(crate) struct Arguments {
     time: f64,
     /// Rounds of improvement, each twice as long as the one before; with enough time, equal seeds
     /// and rounds give equal results
-    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = whole_number::<u32>(0..=u64::from(u32::MAX)))]
     rounds: u32,
     /// Stages may run their forward once more for the backward pass, where that makes the step
     /// shorter; they do anyway where nothing fits without
@@ -63,10 +64,10 @@ pub(crate) struct Arguments {
     #[arg(long)]
     may_offload: bool,
     /// Where random choices come from
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number::<u64>(0..=u64::MAX))]
     seed: u64,
     /// Threads; the result does not depend on their number, as long as there is time
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = whole_number::<usize>(0..=u64::MAX))]
     jobs: usize,
     /// Writes the source to this file
     #[arg(long, short, value_name = "PATH")]
@@ -191,7 +192,7 @@ fn conclude(
     }
     if !target.quiet {
         print_error_page(&verdict(&prepared.problem, found, elapsed));
-        if let Some(halves) = halves(&compilation.report.derived_costs) {
+        if let Some(halves) = halves(&compilation.report.derived_costs, unit_of_times(&compilation.report)) {
             print_error_page(&format!("costs of `B` and `W` that were not given are derived from `BW`: {halves}\n"));
         }
     }

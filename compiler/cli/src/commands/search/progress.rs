@@ -1,5 +1,6 @@
 //! How a search is carried out and shown: threads, a clock, and a line of progress.
 
+use crate::output::figures::duration;
 use crate::output::wrap::wrap;
 use crate::output::{print_error_page, terminal_width};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -144,5 +145,5 @@ fn measures(problem: &Problem, progress: &Progress) -> String {
 /// The last line.
 pub(crate) fn verdict(problem: &Problem, found: &Progress, elapsed: Duration) -> String {
     let proof = if problem.is_proved(found) { "proved optimal" } else { "not proved optimal" };
-    format!("{}, {proof}, {:.1} s\n", measures(problem, found), elapsed.as_secs_f64())
+    format!("{}, {proof}, {}\n", measures(problem, found), duration(1e3 * elapsed.as_secs_f64()))
 }

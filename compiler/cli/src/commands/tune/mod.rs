@@ -7,7 +7,7 @@ mod table;
 use crate::Outcome;
 use crate::commands::search::progress::{Shown, Team};
 use crate::input::{self, Format, TargetArguments};
-use crate::output::figures::number;
+use crate::output::figures::{bytes, duration};
 use crate::output::findings::{check_names, json, show};
 use crate::output::{Failure, can_write, colours_out, print, print_error_page, print_page, write};
 use improve::improve;
@@ -15,6 +15,7 @@ use pipe_compiler::cluster::unmodelled;
 use pipe_compiler::report::{Finding, Report};
 use pipe_ir::units::Bytes;
 use pipe_schedule::policy::offload::Wanted;
+use pipe_schedule::units::Ticks;
 use pipe_search::Workers;
 use pipe_search::tune::report::TuneReport;
 use pipe_search::tune::{
@@ -57,7 +58,7 @@ pub(crate) struct Arguments {
     #[arg(long, visible_alias = "rates", value_name = "PATH")]
     profile: Option<PathBuf>,
     /// Rows of a step over all pipelines; those of the target, unless said
-    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    #[arg(long, value_name = "ROWS", value_parser = input::whole_number::<u64>(1..=1 << 32))]
     batch: Option<u64>,
     /// Only these standard schedules, as in `1f1b,zb_v`
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
@@ -66,7 +67,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     may_offload: bool,
     /// How many of the best are shown
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = input::whole_number::<u16>(1..=1000))]
     best: u16,
     /// Stops after this many seconds, with the best so far
     #[arg(long, value_name = "SECONDS", default_value_t = 600.0, value_parser = input::parse_seconds)]
@@ -75,10 +76,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 0.0, hide_default_value = true, value_parser = input::parse_seconds)]
     search: f64,
     /// Where random choices of --search come from
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = input::whole_number::<u64>(0..=u64::MAX))]
     seed: u64,
     /// Threads; the result does not depend on their number, as long as there is time
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = input::whole_number::<usize>(0..=u64::MAX))]
     jobs: usize,
     /// Writes the source of the best to this file, and the model's `config.json` beside it where it is not there
     #[arg(long, short, value_name = "PATH")]
@@ -158,13 +159,22 @@ fn beside(path: &Path, problem: &Problem, folder: &Path) -> Result<Option<PathBu
     }
 }
 
+fn milliseconds(time: Ticks) -> f64 {
+    time.0 as f64 / Ticks::UNIT.0 as f64
+}
+
 /// What was looked at so far, and the best of it.
 fn looked_at(progress: &TuneProgress<'_>) -> String {
-    let best = |(candidate, time): (&Candidate, _)| format!("best {time} ms, {}", candidate.variant.call());
+    let best = |(candidate, time): (&Candidate, _)| {
+        format!("best {}, {}", duration(milliseconds(time)), candidate.variant.call())
+    };
     let best = progress.best.map_or_else(|| "nothing fits yet".to_owned(), best);
     let TuneProgress { counts, found, bound, .. } = progress;
     let (bounded, timed) = (counts.bounded, counts.timed);
-    format!("{bounded} bounded, {timed} timed, {found} settled; {best}; nothing is below {bound} ms")
+    format!(
+        "{bounded} bounded, {timed} timed, {found} settled; {best}; nothing is below {}",
+        duration(milliseconds(*bound))
+    )
 }
 
 /// What the compiler says of the sources of the best.
@@ -291,12 +301,12 @@ impl Arguments {
         let file = self.output.as_ref().map_or_else(|| "best.pipe".to_owned(), |path| path.display().to_string());
         let rates = self.profile.as_ref().map_or_else(String::new, |path| format!(" --rates {}", path.display()));
         let comment = format!(
-            "Found by `pipec tune` for {cluster}: a step of {} rows takes {} ms, and {} holds {} of {}.\n\n    pipec check {file} --cluster {cluster}{rates}",
+            "Found by `pipec tune` for {cluster}: a step of {} rows takes {}, and {} holds {} of {}.\n\n    pipec check {file} --cluster {cluster}{rates}",
             problem.batch,
-            number(best.step),
+            duration(best.step),
             format_args!("d{}", best.device),
-            Bytes(best.peak_bytes),
-            problem.limit
+            bytes(best.peak_bytes),
+            bytes(problem.limit.0)
         );
         candidate.source(problem, &comment)
     }

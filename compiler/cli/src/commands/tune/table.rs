@@ -1,10 +1,9 @@
 //! The tables of what a tuning found.
 
 use crate::commands::check::cluster;
-use crate::output::figures::{count, grouped, number, percent};
+use crate::output::figures::{bytes, count, duration, grouped, percent};
 use crate::output::table::{Fact, Table, apart, facts};
 use crate::output::{Style, paint};
-use pipe_ir::units::Bytes;
 use pipe_search::tune::report::{BestReport, CandidateReport, OtherReport, RefusalReport, TuneReport};
 
 /// The most rows of each table after the first, which has the best layouts.
@@ -14,7 +13,7 @@ pub(crate) fn table(report: &TuneReport, colours: bool) -> String {
     let mut text = apart([heading(report, colours), best(report, colours)]);
     let searched = report.searched.iter().map(|row| {
         let own = report.best.iter().find(|best| best.candidate == row.candidate).map(|best| best.step);
-        let figures = format!("mean bubble {}, peak {}", percent(row.bubble_mean), Bytes(row.peak_bytes));
+        let figures = format!("mean bubble {}, peak {}", percent(row.bubble_mean), bytes(row.peak_bytes));
         (&row.candidate, row.step, format!("; {}", improvement(row.step, own, &figures)))
     });
     text += &others("searched", searched, "", colours);
@@ -50,7 +49,7 @@ fn heading(report: &TuneReport, colours: bool) -> String {
         count(setting.devices_per_node as usize, "device"),
         grouped(setting.batch),
         grouped(setting.sequence),
-        Bytes(setting.limit_bytes)
+        bytes(setting.limit_bytes)
     );
     if let Some(rates) = &setting.rates {
         let Fact { figure, remark, .. } = cluster::rates(rates);
@@ -67,17 +66,17 @@ fn heading(report: &TuneReport, colours: bool) -> String {
         (false, false) => paint("nothing that fits was found, and not everything was tried", Style::Warning, colours),
     };
     text.push_str(&format!(
-        "{verdict} ({} groups, {} candidates bounded, {} timed, in {:.1} s)\n",
+        "{verdict} ({} groups, {} candidates bounded, {} timed, in {})\n",
         grouped(counts.groups as u64),
         grouped(counts.bounded as u64),
         grouped((counts.timed + counts.unseated) as u64),
-        report.seconds
+        duration(1e3 * report.seconds)
     ));
     if let (Some(bound), Some(gap)) = (report.lower_bound, report.gap) {
         let by = if setting.not_modelled.is_empty() { "" } else { " by these times" };
         let remark = format!("gap {}: no candidate that may fit is shorter{by}", percent(gap));
         text.push('\n');
-        text.push_str(&facts(&[Fact::new("lower bound", number(bound), remark)], colours));
+        text.push_str(&facts(&[Fact::new("lower bound", duration(bound), remark)], colours));
     }
     text
 }
@@ -97,16 +96,16 @@ fn best(report: &TuneReport, colours: bool) -> String {
     let rows: Vec<(usize, &BestReport)> = (1..).zip(&report.best).collect();
     let table = Table::new(colours)
         .right("", 0, 2, |(number, _): &(usize, &BestReport)| *number)
-        .right("step ms", 1, 11, |(_, row)| format!("{:.3}", row.step))
+        .right("step", 1, 8, |(_, row)| duration(row.step))
         .right("MFU", 1, 6, |(_, row)| row.mfu.map_or_else(|| "-".to_owned(), percent))
         .rank(2)
         .right("mean bubble", 1, 12, |(_, row)| percent(row.bubble_mean))
         .rank(4)
         .right("busiest", 1, 8, |(_, row)| percent(row.bubble))
         .rank(5)
-        .right("exchange", 1, 10, |(_, row)| format!("{:.3}", row.exchange))
+        .right("exchange", 1, 8, |(_, row)| duration(row.exchange))
         .rank(6)
-        .right("peak", 1, 9, |(_, row)| Bytes(row.peak_bytes))
+        .right("peak", 1, 9, |(_, row)| bytes(row.peak_bytes))
         .rank(3);
     with_layout(table, |(_, row)| (&row.candidate, "")).draw(&rows)
 }
@@ -122,8 +121,8 @@ fn others<'a>(
     if rows.is_empty() {
         return String::new();
     }
-    let step = |(_, step, _): &(&CandidateReport, f64, String)| format!("{step:.3}");
-    let table = Table::new(colours).right("step ms", 3, 11, step);
+    let step = |(_, step, _): &(&CandidateReport, f64, String)| duration(*step);
+    let table = Table::new(colours).right("step", 3, 8, step);
     title(words, colours) + &with_layout(table, |(candidate, _, remark)| (candidate, remark)).rows(&rows) + hidden
 }
 
@@ -153,10 +152,10 @@ fn schedule(row: &CandidateReport) -> String {
 
 /// What it needs that is not there.
 fn excess(row: &OtherReport) -> String {
-    let (host, excess) = (Bytes(row.host_peak_bytes), Bytes(row.host_excess_bytes));
+    let (host, excess) = (bytes(row.host_peak_bytes), bytes(row.host_excess_bytes));
     let needs = match row.excess_bytes {
         0 => format!("a host's part needs {host}, {excess} too much"),
-        excess => format!("d{} needs {}, {} too much", row.device, Bytes(row.peak_bytes), Bytes(excess)),
+        excess => format!("d{} needs {}, {} too much", row.device, bytes(row.peak_bytes), bytes(excess)),
     };
     match row.slower {
         Some(slower) if slower < 0.0 => format!("{needs}; faster by {}", percent(-slower)),

@@ -6,8 +6,8 @@ mod files;
 mod server;
 
 use crate::Outcome;
-use crate::input::{Format, TimedArguments};
-use crate::output::figures::{number, percent};
+use crate::input::{Format, TimedArguments, whole_number};
+use crate::output::figures::{percent, time, unit_of_times};
 use crate::output::findings::show_diagnostics;
 use crate::output::{Failure, complain, print, warn};
 use board::Board;
@@ -31,12 +31,12 @@ Ctrl-C ends it.";
 
 /// Arguments of `pipec watch`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, mut_arg("format", |format| format.hide(true)), mut_arg("json", |json| json.hide(true)))]
 pub(crate) struct Arguments {
     #[command(flatten)]
     timed: TimedArguments,
     /// Serves on this port of 127.0.0.1; 0 is any that is free
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", value_parser = whole_number::<u16>(0..=u64::from(u16::MAX)))]
     port: Option<u16>,
 }
 
@@ -99,7 +99,8 @@ fn say(compiled: &Compiled, quiet: bool) -> Result<(), Failure> {
         Some((makespan, bubble)) => {
             let name = report.schedule.as_deref().unwrap_or(&report.target);
             let verdict = if report.ok { "accepted" } else { "rejected" };
-            print(&format!("{name}: {verdict}, makespan {}, mean bubble {}\n", number(makespan), percent(bubble)))
+            let makespan = time(makespan, unit_of_times(report));
+            print(&format!("{name}: {verdict}, makespan {makespan}, mean bubble {}\n", percent(bubble)))
         }
         None => Ok(()),
     }

@@ -3,11 +3,13 @@
 /// So many rows of late starts are told apart.
 const DEVICES = 12;
 
-/// Milliseconds as `pipec diff` prints them, so that they stand below each other.
+/// Milliseconds as `pipec diff` prints them: all in the unit of the run's time, which has five digits, so that they stand below each other.
 function millis(diff) {
-  const decimals = diff.measured_ms < 1 ? 6 : 3;
-  const plain = (ms) => ms.toFixed(decimals);
-  return { plain, signed: (ms) => signedText(plain(Math.abs(ms)), ms) };
+  const most = diff.measured_ms < 10_000 ? Math.min(diff.measured_ms, 999) : diff.measured_ms;
+  const [unit, long] = TIMES.findLast(([, size]) => size <= most) ?? ["ms", 1];
+  const decimals = Math.max(0, 5 - Math.max(1, Math.floor(Math.log10(diff.measured_ms / long)) + 1));
+  const plain = (ms) => (ms / long).toFixed(decimals);
+  return { unit, plain, signed: (ms) => signedText(plain(Math.abs(ms)), ms) };
 }
 
 /// `+1.5`, `−0.25`, and `0` for what is nothing.
@@ -17,7 +19,7 @@ function signedText(text, number) { return (parseFloat(text) === 0 ? "" : number
 /// Title, subtitle and figures.
 function headOfDifference({ model, diff }) {
   const [microbatches, slices] = model.picture.microbatches;
-  const ms = (time) => `${say(time)} ms`;
+  const ms = (time) => sayTime(time, "ms");
   const longer = (time, than) => (than > 0 ? signedText(percent(Math.abs(time / than - 1)), time - than) : null);
   const best = diff.better.reduce((best, one) => (best === null || one.makespan_ms < best.makespan_ms ? one : best), null);
   const [shortest, longest] = diff.range_ms;
@@ -32,7 +34,7 @@ function headOfDifference({ model, diff }) {
     cards: [
       ["plan", ms(diff.plan_ms)],
       ["plan, refitted costs", ms(diff.refitted_ms), longer(diff.refitted_ms, diff.plan_ms)],
-      ["run", ms(diff.measured_ms), diff.steps.length > 1 ? `steps take ${say(shortest)} to ${say(longest)}` : longer(diff.measured_ms, diff.plan_ms)],
+      ["run", ms(diff.measured_ms), diff.steps.length > 1 ? `steps take ${ms(shortest)} to ${ms(longest)}` : longer(diff.measured_ms, diff.plan_ms)],
       ...(best ? [["shortest order found", ms(best.makespan_ms), best.gain_ms > 0 ? `${percent(best.gain_percent / 100)} shorter than the refitted plan` : "no shorter than the refitted plan"]] : []),
     ],
   };
@@ -112,7 +114,7 @@ function noteOf({ what, parts }, { plain, signed }) {
 
 /// Where each millisecond went: every bar begins where the one above it ends.
 function wayTable({ diff }) {
-  const { plain, signed } = millis(diff);
+  const { unit, plain, signed } = millis(diff);
   const rows = wayOf(diff);
   let at = 0;
   for (const row of rows) {
@@ -133,7 +135,7 @@ function wayTable({ diff }) {
     h("td", {}, row.total === undefined ? signed(row.ms) : plain(row.total)), h("td", { class: "track" }, h("span", { "aria-hidden": "true" }, bar(row))), h("td", {}, row.note ?? "")));
   const beside = [["behind the last task", diff.behind_ms, "sums of gradients and updates"], ...(diff.between_ms === null ? [] : [["between two steps", diff.between_ms, ""]])];
   body.push(...beside.map(([name, time, note]) => h("tr", { class: "beside" }, h("th", { scope: "row" }, name), h("td", {}, plain(time)), h("td"), h("td", {}, note))));
-  const head = h("thead", {}, h("tr", {}, ["", "ms", `${plain(begin)} to ${plain(most)} ms`, ""].map((text) => h("th", { scope: "col" }, text))));
+  const head = h("thead", {}, h("tr", {}, ["", unit, `${plain(begin)} to ${plain(most)} ${unit}`, ""].map((text) => h("th", { scope: "col" }, text))));
   return h("section", { class: "way" }, h("h2", {}, "Where each millisecond went", h("small", {}, "what each part adds to the makespan, from the plan to the run")),
     h("div", { class: "scroll" }, h("table", {}, head, h("tbody", {}, body))));
 }
@@ -142,36 +144,36 @@ function wayTable({ diff }) {
 function lossTable(timeline) {
   const { diff, model } = timeline;
   if (diff.losses.length === 0) return null;
-  const { signed } = millis(diff);
+  const { unit, signed } = millis(diff);
   const rows = diff.losses.map((loss) => {
     const task = model.find(loss.task, loss.device);
     const link = task < 0 ? loss.task : timeline.panels.jump(task, loss.task);
     return [link, `d${loss.device}`, signed(loss.longer_ms), signed(loss.later_ms), loss.waited_for === null ? "" : loss.waited_for];
   });
   return h("section", { class: "losses" }, h("h2", {}, "What cost most", h("small", {}, "on the critical path of the run")),
-    table(["", "device", "took longer, ms", "started later, ms", "waited for"], rows));
+    table(["", "device", `took longer, ${unit}`, `started later, ${unit}`, "waited for"], rows));
 }
 
 /// Costs that the plan has otherwise, and what a command line needs to have them right.
 function costTable({ diff, model }) {
-  const { plain, signed } = millis(diff);
+  const { unit, plain, signed } = millis(diff);
   const wrong = diff.parts.filter((part) => part.what === "cost" && part.measured_ms !== undefined).sort((one, other) => Math.abs(other.ms) - Math.abs(one.ms));
   const ratio = (part) => (part.planned_ms > 0 ? `× ${(part.measured_ms / part.planned_ms).toFixed(2)}` : "");
   const rows = wrong.map((part) => [h("span", {}, h("b", {}, part.kind), ` of s${part.stage}`), plain(part.planned_ms), plain(part.measured_ms), ratio(part), signed(part.ms)]);
-  return h("section", { class: "costs" }, h("h2", {}, "Costs", h("small", {}, wrong.length > 0 ? "of one task, in ms; those first that the makespan feels most" : diff.parts.some((part) => part.what === "cost") ? "told by kind above: there are too many stages" : "those of the plan were right")),
+  return h("section", { class: "costs" }, h("h2", {}, "Costs", h("small", {}, wrong.length > 0 ? `of one task, in ${unit}; those first that the makespan feels most` : diff.parts.some((part) => part.what === "cost") ? "told by kind above: there are too many stages" : "those of the plan were right")),
     rows.length > 0 ? table(["", "plan", "run", "", "adds to the makespan"], rows) : null,
     h("p", {}, "Refitted, for ", h("code", {}, "check"), ", ", h("code", {}, "search"), " and ", h("code", {}, "plot"), ":"), quoted(`--cost ${diff.cost}`));
 }
 
 /// What other orders would take under the refitted costs.
 function betterTable(diff) {
-  const { plain, signed } = millis(diff);
+  const { unit, plain, signed } = millis(diff);
   const names = { reorder: "the same schedule, reordered for these costs" };
   const words = (one) => names[one.what] ?? (one.proved_optimal ? "the shortest order in the same memory (proved)" : "the shortest order that was found in the same memory");
   const rows = diff.better.map((one) => [words(one), plain(one.makespan_ms), one.gain_ms > 0 ? `${signed(-one.gain_ms)} or ${one.gain_percent.toFixed(1)}%` : "no shorter"]);
   const found = diff.better.find((one) => one.source);
   return h("section", { class: "better" }, h("h2", {}, "What would have been better", h("small", {}, "under the refitted costs")),
-    rows.length > 0 ? table(["", "makespan, ms", `beside ${plain(diff.refitted_ms)}`], rows) : h("p", { class: "hint" }, "no other order was looked for, or found"),
+    rows.length > 0 ? table(["", `makespan, ${unit}`, `beside ${plain(diff.refitted_ms)}`], rows) : h("p", { class: "hint" }, "no other order was looked for, or found"),
     found ? h("details", {}, h("summary", {}, "its source"), quoted(found.source)) : null);
 }
 

@@ -260,11 +260,20 @@ function say(number) {
   return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
 }
 
-function sayBytes(bytes) {
-  for (const [word, size] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
-    if (bytes >= size) return `${(bytes / size).toFixed(2).replace(/\.?0+$/, "")}${word}`;
-  }
-  return `${bytes}B`;
+/// Three digits and the unit that suits, as the command says it: `36.8 GiB`.
+function sayBytes(bytes) { return inUnit([["B", 1], ["KiB", 2 ** 10], ["MiB", 2 ** 20], ["GiB", 2 ** 30], ["TiB", 2 ** 40]], 1024, bytes); }
+
+/// Units of time, in milliseconds.
+const TIMES = [["ns", 1e-6], ["us", 1e-3], ["ms", 1], ["s", 1e3]];
+
+/// A time of a figure in three digits, if it is in milliseconds: `9.59 ms`.
+function sayTime(time, unit) { return unit.trim() === "ms" && time !== 0 ? inUnit(TIMES, 1000, time) : say(time) + unit; }
+
+/// The first unit in which an amount is less than `most`, or else the last one.
+function inUnit(units, most, amount) {
+  const round = (value) => (Number.isInteger(value) ? `${value}` : value.toFixed(Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2));
+  const [word, size] = units.find(([, size]) => Math.abs(parseFloat(round(amount / size))) < most) ?? units.at(-1);
+  return `${round(amount / size)} ${word}`;
 }
 
 function percent(part) { return `${(100 * part).toFixed(1)}%`; }

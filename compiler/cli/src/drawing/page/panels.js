@@ -235,9 +235,14 @@ class Panels {
     const { statements } = this.listing;
     const statement = statements.of(task);
     if (statement < 0) return [];
-    const place = statements.place(statement);
-    const link = this.listing.hasText(statement) ? h("button", { type: "button", class: "jump", click: () => this.listing.go(statement) }, place) : place;
-    return [["comes from", h("code", {}, statements.text(statement)), " in ", link]];
+    return [["comes from", h("code", {}, statements.text(statement)), " in ", this.lineOf(task, statements.place(statement))]];
+  }
+
+  /// Words that show the statement of a task in its source, where that is there.
+  lineOf(task, words) {
+    const statement = this.listing.statements.of(task);
+    if (statement < 0 || !this.listing.hasText(statement)) return words;
+    return h("button", { type: "button", class: "jump", click: () => this.listing.go(statement) }, words);
   }
 
   /// What the details are about.

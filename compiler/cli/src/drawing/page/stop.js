@@ -92,13 +92,13 @@ Object.assign(Painter.prototype, {
   },
 });
 
-/// A wait of a cycle, as a sentence with links.
+/// A wait of a cycle, as a sentence with links to tasks and to where they stand in the source.
 function waitOf(panels, { task, needs, meets, line, needs_line: other }) {
   const { model } = panels.timeline;
   const device = `d${model.device[task]}`;
-  const where = [` (line ${line}) waits for `];
-  if (meets) return [`${device} at `, panels.jump(task, model.name(task)), ...where, `d${model.device[needs]} to come to it (line ${other})`];
-  return [`${device} at `, panels.jump(task, model.name(task)), ...where, panels.jump(needs), ` (line ${other})`];
+  const where = (task, line) => [" (", panels.lineOf(task, `line ${line}`), ")"];
+  const until = meets ? [`d${model.device[needs]} to come to it`] : [panels.jump(needs)];
+  return [`${device} at `, panels.jump(task, model.name(task)), ...where(task, line), " waits for ", ...until, ...where(needs, other)];
 }
 
 /// Why a task does not run, as a sentence.

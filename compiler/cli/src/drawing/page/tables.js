@@ -37,9 +37,9 @@ function headOfPicture(model) {
       slices > 1 && `${slices} slices each`, steps > 1 && plural(steps, "step"),
     ],
     cards: [
-      ["makespan", model.time(picture.makespan)],
+      ["makespan", sayTime(picture.makespan / model.perUnit, model.unit)],
       ["mean bubble", percent(report.bubble_mean), `busiest device ${percent(report.bubble_makespan)}`],
-      ["lower bound", say(report.lower_bound) + model.unit, (report.gap > 0 ? `gap ${percent(report.gap)}` : "reached") + (picture.form_of_bound ?? "")],
+      ["lower bound", sayTime(report.lower_bound, model.unit), (report.gap > 0 ? `gap ${percent(report.gap)}` : "reached") + (picture.form_of_bound ?? "")],
       ["peak", `${say(report.peak_activation)} units`, null, isOver(model.memories[0])],
       ...(bytes ? [["peak memory", sayBytes(Math.max(...bytes.lanes.map((lane) => lane.peak))), null, isOver(bytes)]] : []),
     ],
@@ -92,7 +92,7 @@ function bubbleTable(models) {
 
 function figureTable(model) {
   const { report } = model.picture;
-  const time = (value) => say(value) + model.unit;
+  const time = (value) => sayTime(value, model.unit);
   const path = (report.critical_path ?? []).map((part) => `${part.kind} ${time(part.time)}`).join(", ");
   const valid = { every: "every number of microbatches", allowed: "every allowed number of microbatches" };
   const rows = [
@@ -117,7 +117,7 @@ function deviceTable(timeline) {
   const heads = ["device", "stages", "first start", "last end", "in tasks", "idle", ...memories.flatMap(({ unit }) => [`peak, ${unit}`, "limit"])];
   const rows = model.picture.report.per_device.map((row, device) => [
     `d${device}`, model.picture.devices[device].stages.map((stage) => `s${stage}`).join(" "),
-    say(row.first_start) + model.unit, say(row.last_end) + model.unit, say(row.busy) + model.unit,
+    ...[row.first_start, row.last_end, row.busy].map((time) => sayTime(time, model.unit)),
     percent(1 - model.picture.devices[device].busy / model.makespan),
     ...memories.flatMap((memory) => [
       h("button", { type: "button", class: "jump", title: "What makes this peak", click: () => {
