@@ -45,7 +45,8 @@ pub fn random_block(dice: &mut Dice) -> Schedule {
             }
         }
     }
-    let block = Block { microbatches: u32::try_from(size).expect("few"), period, slots, durations, only: None };
+    let block =
+        Block { microbatches: u32::try_from(size).expect("few"), period, every: None, slots, durations, only: None };
     let places: Vec<_> = (0..rows * n_stages).map(|_| DeviceId::from_index(dice.below(n_devices))).collect();
     let mut placement = Placement::repeated(n_stages, places, u32::try_from(rows).ok());
     if rows == 1 && dice.below(2) == 0 {

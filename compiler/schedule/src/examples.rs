@@ -56,7 +56,7 @@ pub(crate) fn block(placement: &[u32], n_microbatches: u32, period: u64, text: &
     }
     orders.iter_mut().for_each(|order| order.sort_by_key(|(start, _)| *start));
     let orders = orders.into_iter().map(|order| order.into_iter().map(|(_, task)| task).collect()).collect();
-    let block = Block { microbatches: 1, period, slots, durations: [1, 1, 1, 2, 1, 0], only: None };
+    let block = Block { microbatches: 1, period, every: None, slots, durations: [1, 1, 1, 2, 1, 0], only: None };
     schedule(placement, n_microbatches, orders, origins, Some(block))
 }
 

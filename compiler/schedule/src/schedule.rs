@@ -49,6 +49,8 @@ pub struct Block {
     pub microbatches: u32,
     /// Slots between the starts of two blocks, `T`.
     pub period: u64,
+    /// The number in the text that says so, where it is one: a fix may replace it.
+    pub every: Option<Span>,
     /// Every task of the first block with its start slot.
     pub slots: Vec<BlockTask>,
     /// Slots that one task of a kind takes, by [`TaskKind::index`].

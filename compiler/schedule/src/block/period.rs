@@ -81,7 +81,8 @@ mod tests {
             slot: u64::from(microbatch),
             origin: 0,
         };
-        Block { microbatches, period: 10, slots: (0..microbatches).map(task).collect(), durations: [1; 6], only: None }
+        let slots = (0..microbatches).map(task).collect();
+        Block { microbatches, period: 10, every: None, slots, durations: [1; 6], only: None }
     }
 
     fn places(turn: &Turn) -> Vec<Vec<(u32, u64)>> {

@@ -83,7 +83,8 @@ impl DeviceTurn<'_> {
             Some(period) if work > period => {
                 let (device, blocks) = (self.device, period / self.block.period.max(1));
                 let least = work.div_ceil(blocks.max(1));
-                diagnostic.help(format!("{device} has {work} slots of work: use `every {least}` or more"))
+                let help = format!("{device} has {work} slots of work: use `every {least}` or more");
+                self.repeat_every(least, diagnostic.help(help))
             }
             _ => diagnostic.help("move one of them to a slot that is free modulo the period, or use `fill`"),
         }
@@ -98,7 +99,17 @@ impl DeviceTurn<'_> {
             self.from(meeting.from)
         );
         let diagnostic = Diagnostic::error(Code::SlotCollision, span, "meets its own next microbatch", message);
-        self.promise(diagnostic, meeting.from).help(format!("use `every {duration}` or more"))
+        let diagnostic = self.promise(diagnostic, meeting.from).help(format!("use `every {duration}` or more"));
+        self.repeat_every(duration, diagnostic)
+    }
+
+    /// Adds the edit that has the block repeated every so many slots, where no tasks meet then.
+    fn repeat_every(&self, slots: u64, diagnostic: Diagnostic) -> Diagnostic {
+        let Some(every) = self.block.every else { return diagnostic };
+        let block = Block { period: slots, ..self.block.clone() };
+        let turn = turn(&block, &self.schedule.placement, (self.schedule.n_devices(), self.schedule.n_microbatches));
+        let is_free = turn.tasks.iter().all(|tasks| meetings(&block, &turn, tasks).is_empty());
+        if is_free { diagnostic.edit(every, slots.to_string()) } else { diagnostic }
     }
 
     /// With how many microbatches tasks meet.

@@ -7,7 +7,7 @@ use pipe_ir::ids::{MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::block::period::turn;
 use pipe_schedule::schedule::{Block, BlockTask, ScheduledTask};
-use pipe_syntax::ast::{self, Expr};
+use pipe_syntax::ast::{self, Expr, ExprKind};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::scope::Fault;
 use pipe_syntax::limits::{MAX_MICROBATCHES, MAX_SLOT, is_turn, tasks, turn_tasks, within};
@@ -76,7 +76,8 @@ pub(super) fn write<'a>(
     }
     let only = (writer.is_varied && writer.weights.is_none()).then_some(writer.n_microbatches);
     let per_step = std::mem::replace(&mut writer.n_microbatches, n_microbatches);
-    let mut block = Block { microbatches, period, slots, durations, only };
+    let every = matches!(block.period.kind, ExprKind::Integer(_)).then_some(block.period.span);
+    let mut block = Block { microbatches, period, every, slots, durations, only };
     if writer.report.is_empty() {
         let size = (writer.n_devices, filled(writer, microbatches, of_kinds));
         let graph = (!waiting.is_empty()).then(|| (writer.graph)(writer.placement.n_stages()));
