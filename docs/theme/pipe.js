@@ -13,7 +13,8 @@ const SMALLEST = 9.5;
 
 hljs.registerLanguage("pipe", () => ({
   name: "pipe",
-  keywords: KEYWORDS,
+  // It takes words apart at spaces, not at line ends.
+  keywords: KEYWORDS.trim().replace(/\s+/g, " "),
   contains: [
     { className: "comment", begin: /\/\//, end: /$/ },
     { className: "string", begin: /"/, end: /"/, illegal: /\n/ },

@@ -80,6 +80,13 @@ describe("the book", { skip }, () => {
     await page.close();
   });
 
+  test("every keyword has its colour", async () => {
+    const page = await visit(url("card.html"), { allowed: "file:" });
+    const plain = await page.evaluate(() => KEYWORDS.trim().split(/\s+/).filter((word) => !hljs.highlight("pipe", word).value.includes("hljs-keyword")));
+    assert.deepEqual(plain, []);
+    await page.close();
+  });
+
   test("old addresses lead on", async () => {
     for (const [old, now] of [["language.html#recomputation", "language/recomputation.html"], ["language.html#what-waits-for-w", "language/proved.html#what-waits-for-w"], ["search.html#what-it-reaches", "search/reaches.html"]]) {
       const page = await visit(url(old), { allowed: "file:" });
