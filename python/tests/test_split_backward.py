@@ -10,7 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
+from torch.utils.checkpoint import checkpoint
 
+import pipec
 from pipec.torch.stage.split_backward import Splitter
 
 WIDTH = 8
@@ -53,6 +55,63 @@ class SeveralOutputs(nn.Module):
         return torch.stack([a * b, b + self.alone]), self.alone * 2
 
 
+class Product(torch.autograd.Function):
+    """Input times weight; counts its backwards."""
+
+    calls = 0
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx: Any, *arriving: Tensor) -> tuple[Tensor, Tensor]:
+        Product.calls += 1
+        (gradient,), (x, weight) = arriving, ctx.saved_tensors
+        return gradient @ weight.T, x.flatten(0, -2).T @ gradient.flatten(0, -2)
+
+
+class Opaque(nn.Module):
+    """A custom function between layers; with `shares` one of them has the same weight."""
+
+    def __init__(self, shares: bool = False) -> None:
+        super().__init__()
+        self.before, self.behind = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.weight = self.behind.weight if shares else nn.Parameter(torch.randn(WIDTH, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        product: Tensor = Product.apply(torch.tanh(self.before(x)), self.weight)
+        found: Tensor = self.behind(product)
+        return found
+
+
+class Checkpointed(nn.Module):
+    """Layers that run once more in the backward, between others."""
+
+    def __init__(self, use_reentrant: bool = False) -> None:
+        super().__init__()
+        self.before, self.behind, self.inner = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH), Attention()
+        self.use_reentrant = use_reentrant
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.behind(checkpoint(self._run, self.before(x), use_reentrant=self.use_reentrant))
+        return found
+
+    def _run(self, x: Tensor) -> Any:
+        self.calls += 1
+        return self.inner(x)
+
+
+class Hooked(Opaque):
+    """A weight whose gradients are doubled on their way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight.register_hook(lambda gradient: gradient * 2)
+
+
 CASES: dict[str, Callable[[], nn.Module]] = {
     "layers": lambda: nn.Sequential(Attention(), nn.Tanh(), Attention()),
     "shared": Shared,
@@ -60,6 +119,9 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "nothing to learn": nn.Identity,
     "convolution": lambda: nn.Sequential(nn.BatchNorm1d(5), nn.Conv1d(5, 5, 3, padding=1), nn.PReLU()),
     "recurrent": lambda: nn.Sequential(nn.GRU(WIDTH, WIDTH), First()),
+    "custom function": Opaque,
+    "custom function with a shared weight": lambda: Opaque(shares=True),
+    "checkpoint": Checkpointed,
     "weight norm": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(WIDTH, WIDTH)),
 }
 
@@ -144,3 +206,58 @@ def test_without_roots_there_is_nothing_to_do() -> None:
     found, deferred = Splitter().input_half([], [], [torch.ones(3, requires_grad=True)])
     assert found == [None]
     deferred.run()
+
+
+def halves(splitter: Splitter, module: nn.Module, n_times: int) -> None:
+    """Runs some microbatches, all first halves before all second ones."""
+    waiting = []
+    for _ in range(n_times):
+        x = torch.randn(2, 5, WIDTH).requires_grad_()
+        output = module(x)
+        waiting.append(splitter.input_half([get_gradient_edge(output)], [torch.ones_like(output)], [x])[1])
+    for deferred in waiting:
+        deferred.run()
+
+
+def test_a_custom_function_runs_its_backward_once() -> None:
+    Product.calls = 0
+    splitter = Splitter()
+    halves(splitter, Opaque(), 4)
+    assert Product.calls == 4
+    (split,) = splitter.splits
+    assert (split.n_whole, split.n_later) == (WIDTH**2, 2 * (WIDTH**2 + WIDTH))
+    assert split.opaque == ("ProductBackward",)
+
+
+def test_a_checkpointed_block_runs_once_more_and_not_twice() -> None:
+    module = Checkpointed()
+    splitter = Splitter()
+    halves(splitter, module, 4)
+    assert module.calls == 8
+    assert splitter.splits[0].opaque == ("checkpointed block",)
+
+
+def test_a_checkpoint_that_calls_autograd_itself_is_refused() -> None:
+    with pytest.raises(pipec.StageError, match="say use_reentrant=False"):
+        halves(Splitter(), Checkpointed(use_reentrant=True), 1)
+
+
+def test_a_hook_of_a_weight_sees_each_gradient_once() -> None:
+    torch.manual_seed(1)
+    hooked = Hooked()
+    plain = copy.deepcopy(hooked)
+    plain.weight._backward_hooks = None
+    for module in (hooked, plain):
+        torch.manual_seed(2)
+        halves(Splitter(), module, 2)
+    assert torch.equal(_gradient(hooked.weight), 2 * _gradient(plain.weight))
+
+
+def test_weights_whose_gradients_come_late_have_none_before() -> None:
+    module = Opaque()
+    x = torch.randn(2, WIDTH, requires_grad=True)
+    output = module(x)
+    _, deferred = Splitter().input_half([get_gradient_edge(output)], [torch.ones_like(output)], [x])
+    assert all(one.grad is None for one in module.parameters())
+    deferred.run()
+    assert all(one.grad is not None for one in module.parameters())

@@ -4,6 +4,9 @@ The autograd graph of a stage has a path from its outputs to its inputs. Along i
 half computes the gradients of the inputs, and captures what arrives at each junction. The second half starts there, and computes nothing but
 the gradients of weights. Junctions that lead to a common weight form a group, and are run together.
 
+A node that computes all of its gradients whenever it runs (a custom function, a compiled graph, a block that is checkpointed) would do so in
+both halves. The first half then computes the gradients of such a group's weights as well, and the second only adds them.
+
 Which nodes are junctions is found once for each form of the graph, and known again by the names and edges of its nodes.
 """
 
@@ -16,6 +19,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node
+
+from .opaque import is_compiled, why_whole, without_donation
 
 Root = Tensor | GradientEdge
 Gradients = Sequence[Tensor | None]
@@ -35,11 +40,19 @@ class _Group:
 
 @dataclass(frozen=True)
 class _Plan:
-    """How a graph is split: the edges that the first half captures, the roots that do not lead to inputs, and groups."""
+    """How a graph is split: the edges that the first half captures, the roots that do not lead to inputs, and groups.
+
+    `whole` are the weights whose gradients the first half computes, `opaque` the nodes that are why.
+    """
 
     edges: tuple[tuple[int, int], ...]
     side_roots: tuple[int, ...]
     groups: tuple[_Group, ...]
+    whole: tuple[int, ...]
+    opaque: tuple[str, ...]
+    n_later: int
+    n_whole: int
+    is_compiled: bool
 
 
 @dataclass(frozen=True)
@@ -52,13 +65,19 @@ class _Ready:
     weights: tuple[Tensor, ...]
 
 
+Kept = list[tuple[Node, Tensor]]
+"""Gradients of weights that the first half has computed, with the nodes that add them."""
+
+
 class Deferred:
     """What the second half has yet to do for one microbatch."""
 
-    __slots__ = ("_groups",)
+    __slots__ = ("_groups", "_is_compiled", "_kept")
 
-    def __init__(self, groups: Sequence[_Ready]) -> None:
+    def __init__(self, groups: Sequence[_Ready], kept: Kept, is_compiled: bool) -> None:
         self._groups = groups
+        self._kept = kept
+        self._is_compiled = is_compiled
 
     def run(self) -> None:
         """Adds the gradients of the weights to their `grad`; once."""
@@ -67,12 +86,40 @@ class Deferred:
             shares = len(group.nodes) > 1
             hooks = [node.register_prehook(hook) for node, hook in _clamps(group)] if shares else []
             try:
-                torch.autograd.backward(
-                    cast("Sequence[Tensor]", group.edges), group.gradients, retain_graph=shares, inputs=group.weights
-                )
+                with without_donation(shares and self._is_compiled):
+                    torch.autograd.backward(
+                        cast("Sequence[Tensor]", group.edges),
+                        group.gradients,
+                        retain_graph=shares,
+                        inputs=group.weights,
+                    )
             finally:
                 for hook in hooks:
                     hook.remove()
+        if self._kept:
+            _add(self._kept)
+            self._kept = []
+
+
+def _add(kept: Kept) -> None:
+    """Adds gradients to those of weights. A hook of a weight has seen its gradient already, when that was computed."""
+    plain = [(leaf, gradient) for leaf, gradient in kept if not _variable(leaf)._backward_hooks]
+    for leaf, gradient in kept:
+        weight = _variable(leaf)
+        if weight._backward_hooks:
+            weight.grad = gradient.clone() if weight.grad is None else weight.grad + gradient
+    if plain:
+        edges = [GradientEdge(leaf, 0) for leaf, _ in plain]
+        torch.autograd.backward(cast("Sequence[Tensor]", edges), [gradient for _, gradient in plain])
+
+
+@dataclass(frozen=True)
+class Split:
+    """How the backward of one graph is split: the numbers of weights by half, and what makes the first half compute theirs."""
+
+    n_later: int
+    n_whole: int
+    opaque: tuple[str, ...]
 
 
 def _clamps(group: _Ready) -> list[tuple[Node, Callable[..., Any]]]:
@@ -107,22 +154,37 @@ class Splitter:
             The gradient of each input, `None` where no output depends on it, and what is left to do for the weights.
         """
         if not roots:
-            return [None] * len(inputs), Deferred(())
+            return [None] * len(inputs), Deferred((), [], False)
         tops = [one if isinstance(one, GradientEdge) else torch.autograd.graph.get_gradient_edge(one) for one in roots]
         graph = _Graph(tops, inputs)
         plan = self._plans.get(graph.form)
         if plan is None:
             plan = self._plans[graph.form] = graph.plan()
         edges = [GradientEdge(graph.nodes[node], number) for node, number in plan.edges]
-        wanted = [*inputs, *edges]
+        weights = [_variable(graph.nodes[node]) for node in plan.whole]
+        wanted = [*inputs, *edges, *weights]
         found: Sequence[Tensor | None] = ()
         if wanted:
-            found = torch.autograd.grad(
-                cast("Sequence[Tensor]", tops), cast("Sequence[Tensor]", wanted), gradients, True, allow_unused=True
-            )
-        arrived = [*found[len(inputs) :], *(gradients[root] for root in plan.side_roots)]
+            keeps = bool(plan.groups)
+            with without_donation(keeps and plan.is_compiled):
+                found = torch.autograd.grad(
+                    cast("Sequence[Tensor]", tops),
+                    cast("Sequence[Tensor]", wanted),
+                    gradients,
+                    keeps,
+                    allow_unused=True,
+                )
+        end = len(inputs) + len(edges)
+        arrived = [*found[len(inputs) : end], *(gradients[root] for root in plan.side_roots)]
         edges += [tops[root] for root in plan.side_roots]
-        return list(found[: len(inputs)]), Deferred(graph.ready(plan, edges, arrived))
+        pairs = zip((graph.nodes[node] for node in plan.whole), found[end:])
+        kept = [(leaf, gradient) for leaf, gradient in pairs if gradient is not None]
+        return list(found[: len(inputs)]), Deferred(graph.ready(plan, edges, arrived), kept, plan.is_compiled)
+
+    @property
+    def splits(self) -> list[Split]:
+        """How the graphs were split that have been seen."""
+        return [Split(one.n_later, one.n_whole, one.opaque) for one in self._plans.values()]
 
 
 class _Graph:
@@ -166,20 +228,46 @@ class _Graph:
         used: dict[int, set[int]] = {}
         for node, number in [*self.top_edges, *(edge for edges in self.children for edge in edges)]:
             used.setdefault(node, set()).add(number)
-        edges: list[tuple[int, int]] = []
-        starts: list[tuple[int, tuple[int, ...], frozenset[int]]] = []
+        starts: list[_Start] = []
+        opaque: dict[int, str] = {}
         for node in range(len(self.nodes)):
             sides = [child for child, _ in self.children[node] if not to_input[child]]
             reached = frozenset().union(*(weights[child] for child in sides))
             if to_input[node] and reached:
-                first = len(edges)
-                edges += [(node, number) for number in sorted(used[node])]
-                starts.append((node, tuple(range(first, len(edges))), reached))
-        side_roots = tuple(root for root, node in enumerate(self.tops) if not to_input[node] and weights[node])
-        for position, root in enumerate(side_roots):
-            starts.append((self.tops[root], (len(edges) + position,), weights[self.tops[root]]))
-        every = [*edges, *(self.top_edges[root] for root in side_roots)]
-        return _Plan(tuple(edges), side_roots, _grouped(starts, every))
+                starts.append(_Start(node, tuple((node, number) for number in sorted(used[node])), None, reached))
+                why = why_whole(self.nodes[node], (self.nodes[one] for one in self._below(sides)))
+                if why is not None:
+                    opaque[node] = why
+        for root, node in enumerate(self.tops):
+            if not to_input[node] and weights[node]:
+                starts.append(_Start(node, (), root, weights[node]))
+        later: list[list[_Start]] = []
+        whole: set[int] = set()
+        for group in _grouped(starts):
+            if any(start.node in opaque for start in group):
+                whole.update(*(start.weights for start in group))
+            else:
+                later.append(group)
+        n_later = {weight for group in later for start in group for weight in start.weights}
+        return _Plan(
+            *_numbered(later, self.top_edges),
+            tuple(sorted(whole)),
+            tuple(dict.fromkeys(opaque.values())),
+            sum(_variable(self.nodes[weight]).numel() for weight in n_later),
+            sum(_variable(self.nodes[weight]).numel() for weight in whole),
+            any(is_compiled(node) for node in self.nodes),
+        )
+
+    def _below(self, nodes: Sequence[int]) -> set[int]:
+        """These nodes and all behind them."""
+        found: set[int] = set()
+        stack = list(nodes)
+        while stack:
+            node = stack.pop()
+            if node not in found:
+                found.add(node)
+                stack += [child for child, _ in self.children[node]]
+        return found
 
     def _reach(self) -> tuple[list[bool], list[frozenset[int]]]:
         """By node: whether it leads to an input, and to which weights."""
@@ -234,27 +322,54 @@ def _variable(leaf: Node) -> Tensor:
     return cast("Tensor", cast("Any", leaf).variable)
 
 
-def _grouped(
-    starts: Sequence[tuple[int, tuple[int, ...], frozenset[int]]], edges: Sequence[tuple[int, int]]
-) -> tuple[_Group, ...]:
-    """Groups of starts that share weights; the large ones come first, because they run through nodes of others."""
-    groups: list[tuple[list[int], list[int], set[int]]] = []
-    for node, captured, weights in starts:
-        joined: tuple[list[int], list[int], set[int]] = ([node], list(captured), set(weights))
+@dataclass(frozen=True)
+class _Start:
+    """Where the second half may begin: a junction with the edges by which gradients arrive, or a root that does not lead to inputs."""
+
+    node: int
+    edges: tuple[tuple[int, int], ...]
+    root: int | None
+    weights: frozenset[int]
+
+
+def _grouped(starts: Sequence[_Start]) -> list[list[_Start]]:
+    """Groups of starts that share weights."""
+    groups: list[tuple[list[_Start], set[int]]] = []
+    for start in starts:
+        members, weights = [start], set(start.weights)
         apart = []
         for group in groups:
-            if group[2].isdisjoint(weights):
+            if group[1].isdisjoint(start.weights):
                 apart.append(group)
             else:
-                joined = (group[0] + joined[0], group[1] + joined[1], group[2] | joined[2])
-        groups = [*apart, joined]
-    made = [
-        _Group(
-            tuple(dict.fromkeys(nodes)),
-            tuple(edges[position] for position in captured),
-            tuple(captured),
-            tuple(sorted(weights)),
+                members, weights = group[0] + members, group[1] | weights
+        groups = [*apart, (members, weights)]
+    return [members for members, _ in groups]
+
+
+def _numbered(
+    groups: Sequence[Sequence[_Start]], tops: Sequence[tuple[int, int]]
+) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...], tuple[_Group, ...]]:
+    """The edges to capture, the roots that do not lead to inputs, and the groups, with the positions of theirs among both.
+
+    The large groups come first, because they run through nodes of others.
+    """
+    captured = [edge for group in groups for start in group for edge in start.edges]
+    roots = [start.root for group in groups for start in group if start.root is not None]
+    every = [*captured, *(tops[root] for root in roots)]
+    positions = {edge: position for position, edge in enumerate(captured)}
+    of_root = {root: len(captured) + position for position, root in enumerate(roots)}
+    made = []
+    for group in groups:
+        here = [positions[edge] for start in group for edge in start.edges]
+        here += [of_root[start.root] for start in group if start.root is not None]
+        made.append(
+            _Group(
+                tuple(dict.fromkeys(start.node for start in group)),
+                tuple(every[position] for position in here),
+                tuple(here),
+                tuple(sorted({weight for start in group for weight in start.weights})),
+            )
         )
-        for nodes, captured, weights in groups
-    ]
-    return tuple(sorted(made, key=lambda group: len(group.nodes) == 1))
+    ordered = sorted(made, key=lambda group: len(group.nodes) == 1)
+    return tuple(captured), tuple(roots), tuple(ordered)
