@@ -259,7 +259,6 @@ _MISTAKES: dict[str, Callable[[int, Any], None]] = {
     "loss_with_rows": lambda rank, _: _step(rank, _ROWS, _ROWS, loss_fn=lambda output, targets: output[:, 0]),
     "output_of_words": lambda rank, _: _two_stages(rank, _Words()),
     "cuda_on_gloo": lambda rank, _: _step(rank, _ROWS, _ROWS, device="cuda:0"),
-    "tie_without_sum": lambda rank, group: _tied(rank, group, "std:1f1b", {"1.head.weight": "0.table.weight"}),
     "tie_unsaid": lambda rank, group: _tied(rank, group, str(EXAMPLES / "tied.pipe"), {}),
     "tie_misspelt": lambda rank, group: _tied(rank, group, "std:1f1b", {"1.haed.weight": "0.table.weight"}),
     "tie_malformed": lambda rank, group: _tied(rank, group, "std:1f1b", {"head": "0.table.weight"}),

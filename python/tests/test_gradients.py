@@ -155,6 +155,19 @@ def test_tied_weights_on_two_devices(cluster: Cluster) -> None:
     same(cluster, text, "tied", exact=False, tied={"3.weight": "0.table.weight"})
 
 
+@pytest.mark.parametrize(
+    ("target", "devices", "tied"),
+    [
+        ("std:zb_h1", 3, {"2.weight": "0.table.weight"}),
+        ("std:dp_1f1b", 4, {"1.weight": "0.table.weight"}),
+    ],
+)
+def test_ties_that_no_program_knows(cluster: Cluster, target: str, devices: int, tied: dict[str, str]) -> None:
+    text = sized(target, devices, 4)
+    assert not any(stage.weights_of for stage in pipec.loads(text).stages)
+    same(cluster, text, "tied", exact=False, steps=3, tied=tied)
+
+
 @pytest.mark.parametrize("target", ["std:1f1b", "std:zb_h1"])
 def test_recomputation_draws_the_same_random_numbers(cluster: Cluster, target: str) -> None:
     plain, again = sized(target, 2, 4), sized(target, 2, 4, "--recompute", "all")

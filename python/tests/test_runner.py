@@ -88,10 +88,6 @@ def test_weights_are_updated_alike(cluster: Cluster) -> None:
         ("output_of_words", "the module of stage 0 returned str, expected a tensor or a tuple of tensors"),
         ("too_few_values", "hands on 2 values, but its module returned Tensor"),
         ("cuda_on_gloo", "gloo carries tensors of the CPU, not of `cuda:0`"),
-        (
-            "tie_without_sum",
-            "`1.head.weight` is tied to `0.table.weight` of another device, but `1f1b` does not add up",
-        ),
         ("tie_unsaid", "stage 3 shares weights with stage 0: say which"),
         ("tie_misspelt", "there is no weight `1.haed.weight`: its stage has `head.weight`, `head.bias`"),
         ("tie_malformed", "`head` is not the name of a weight"),

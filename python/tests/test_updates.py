@@ -109,6 +109,16 @@ def test_tied_weights_are_divided(cluster: Cluster, zero: int) -> None:
     learns_alike(cluster, text, "tied", tied={"1.weight": "0.table.weight"})
 
 
+def test_ties_that_no_program_knows(cluster: Cluster) -> None:
+    tied = {"2.weight": "0.table.weight"}
+    learns_alike(cluster, sized("std:1f1b", 3, 4), "tied", "momentum", tied=tied)
+    text = pipeline("1f1b", 3, 4)
+    with pytest.raises(
+        AssertionError, match=r"nor can the runner .*`run @U.* runs before it, because of `optimizer=`\)"
+    ):
+        cluster.run(workers.learn, 3, text, "tied", [1], "adam", {"tied": tied})
+
+
 def test_evaluation_gathers_shares(cluster: Cluster) -> None:
     text = pipeline("chimera", 4, 4, "zero 3")
     for before, after in cluster.run(scenes.evaluation_of_shares, 4, text):

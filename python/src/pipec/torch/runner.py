@@ -23,12 +23,14 @@ from .device_list import DeviceList, Machine, keep_gathered, translate
 from .grad_scaler import PipelineGradScaler
 from .stage.slices import Carrying
 from .stage.tasks import LossFunction, StageTasks, Step
+from .state import Names, load_model_state, load_optimizer_state, model_state, optimizer_state
 from .transport import Transport, control_group
 from .watchdog import Watchdog
 from .weights import ownership
 from .weights.in_step_updates import in_step_update
 from .weights.norms import clip, held_before, norm_over_ranks, not_finite
 from .weights.offload import host_weights
+from .weights.ties import join_ties, ties_between_devices
 from .weights.updates import MakeOptimizer, Updates, updates
 
 
@@ -61,7 +63,8 @@ class Runner:
             Its backend carries the tensors: gloo on CPUs, nccl on GPUs. Where it is not all ranks, a program with replicas, or nccl, needs
             torch 2.15, and every rank has to have made as many process groups before: torch names them by their number.
         tied: Weights that are one tensor: by name, such as `"3.head.weight"`, the weight that it is, `"0.table.weight"`. On one device the
-            first becomes the second; between devices the program adds up their gradients.
+            first becomes the second; between devices the program adds up their gradients, or, where it does not, the runner at the end of a
+            step.
         average: Whether gradients are those of the mean loss over microbatches, or of the sum.
         ordered_sums: Whether gradients of more than two replicas are added up in the order of their group, so that they have the same
             bits in every run; by default on CPUs only, where it costs little.
@@ -69,6 +72,8 @@ class Runner:
             `partial(torch.optim.AdamW, lr=1e-3)`. `step` then updates the weights as well, where the program says so, and clears their
             gradients. Needed where that is inside a step: `zero`, `offload` of state, and steps that run on without a flush.
         synchronise: Whether replicas and tied weights start with the values of the first device that holds them.
+        names: What the stages' weights are called in the original model, for `state_dict`: by stage a prefix, such as `{3: "layers.3"}`, or a
+            mapping of prefixes, such as `{3: {"0": "layers.6", "1": "layers.7"}}`. Without it names are `stage.name`.
         patience: Seconds after which a rank that does not get on in a step says on standard error at which instruction it stands, and what
             it waits for; `None` keeps it silent.
 
@@ -92,6 +97,7 @@ class Runner:
         ordered_sums: bool | None = None,
         optimizer: MakeOptimizer | None = None,
         synchronise: bool = True,
+        names: Names | None = None,
         patience: float | None = 60.0,
     ) -> None:
         if not dist.is_initialized():
@@ -104,12 +110,14 @@ class Runner:
         self.rank = dist.get_rank(whole)
         self.stages = dict(stages)
         self._tied = dict(tied or {})
+        self._names = names
+        self._has_optimizer = optimizer is not None
         control = control_group(whole)
         failure = None
         try:
             self._require_fit(dist.get_world_size(whole), optimizer)
             self._device = self._find_device(device, dist.get_backend(whole))
-            self._owners = ownership.tie(program, self.rank, self.stages, self._tied)
+            self._owners = ownership.tie(program, self.rank, self.stages, self._tied, optimizer is not None)
         except Exception as error:
             failure = error
         settings = {
@@ -125,6 +133,10 @@ class Runner:
         ranks = ownership.Ranks(self.rank, dist.get_process_group_ranks(whole), whole, control)
         ordered = self._device.type == "cpu" if ordered_sums is None else ordered_sums
         joined = ownership.joined(program, ranks, self.stages, self._owners, ordered, synchronise)
+        ties = ties_between_devices(program, self._tied)
+        self._ties = join_ties(
+            program, self.rank, ranks.all, whole, control, ties, self.stages, self._owners, ordered, synchronise
+        )
         named = list(self.named_parameters())
         copier = Copier(self._device)
         hosts = host_weights(program, self.rank, named, copier)
@@ -314,7 +326,7 @@ class Runner:
         return self._scaler
 
     def _require_gradients(self, name: str) -> None:
-        if self._updates.optimizers:
+        if self._has_optimizer:
             raise StageError(
                 f"`{name}` needs gradients behind the step, but with `optimizer=` they are used up inside it, stage by stage: "
                 "leave `optimizer=` out, and call an optimizer behind `step`"
@@ -350,6 +362,43 @@ class Runner:
         finally:
             for one in kept:
                 one.scatter()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The weights and buffers of this rank's stages, by their names in the original model (`names`). A collective call.
+
+        A runner can be given to `torch.distributed.checkpoint` as it is: `dcp.save({"model": runner}, checkpoint_id=folder)`.
+        """
+        machine = self._machine
+        with self.whole_weights():
+            return model_state(self.stages, self._names, copies=bool(machine.shares or machine.hosts))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Loads what of a state belongs to this rank's stages, whichever schedule has saved it, or the whole model. A collective call.
+
+        Raises:
+            StageError: Something of theirs is missing.
+        """
+        machine = self._machine
+        with self.whole_weights():
+            load_model_state(self.stages, self._names, state)
+            for kept in (*machine.shares.values(), *machine.hosts.values()):
+                kept.keep_changes()
+        for weights in machine.versions.values():
+            weights.begin_alike()
+
+    def optimizer_state_dict(self, *optimizers: torch.optim.Optimizer) -> dict[str, Any]:
+        """The state of this rank's optimizers, by the original names of their weights, so that another schedule can load it.
+
+        Without arguments it is that of `optimizers`. An optimizer without state gets some first, so that there is something to load into.
+
+        Raises:
+            StageError: An optimizer updates shares or versions of weights, which have no names in the original model.
+        """
+        return optimizer_state(self.stages, self._names, optimizers or self.optimizers)
+
+    def load_optimizer_state_dict(self, state: Mapping[str, Any], *optimizers: torch.optim.Optimizer) -> None:
+        """Loads what of a state belongs to the weights of this rank's optimizers."""
+        load_optimizer_state(self.stages, self._names, optimizers or self.optimizers, state)
 
     def reset(self) -> None:
         """Forgets the shapes of what flows, so that the next step may have others. All ranks call it."""
@@ -402,6 +451,8 @@ class Runner:
         if found is None:
             self._require_same_wrappers()
             found = self._lists[trains, learns] = translate(self._machine, trains, learns)
+        for tie in self._ties if trains else ():
+            tie.begin_step()
         watchdog = self._watchdog
         watchdog.begin(found.positions)
         try:
@@ -431,6 +482,9 @@ class Runner:
         for one in self._machine.synchronisations:
             one.finish()
             one.end()
+        for tie in self._ties if trains else ():
+            tie.start()
+            tie.finish()
         for update in self._updates.at_end if trains else ():
             update.run()
         for held in self._machine.versions.values():

@@ -138,6 +138,10 @@ class Resident(ABC):
         """Lets them come, for whoever wants to read them all."""
 
     @abstractmethod
+    def keep_changes(self) -> None:
+        """Takes over what has been written into them since they were gathered."""
+
+    @abstractmethod
     def scatter(self) -> None:
         """Lets them go again, unless they stay anyway; they have not changed."""
 

@@ -44,6 +44,10 @@ class HostWeights(Resident):
         if not self._lives_here:
             self.start_coming()()
 
+    def keep_changes(self) -> None:  # noqa: D102
+        if not self._lives_here:
+            self.start_going()()
+
     def scatter(self) -> None:  # noqa: D102
         if not self._lives_here:
             self.leave()

@@ -12,13 +12,15 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 
 from ...errors import StageError, UnsupportedError
-from ...instructions import CollStart, Fill, GatherStart, SendStart
+from ...instructions import CollStart, Fill, GatherStart, Run, SendStart
 from ...program import Program
 from ..transport import new_group
 from .flat_params import Slot
+from .in_step_updates import in_step_update
 from .reduction import Reduction
 from .shares import Shares
 from .sums import TravellingSum
+from .ties import is_between_devices
 from .versions import Weights
 
 Modules = Mapping[int, nn.Module]
@@ -46,7 +48,9 @@ def named_weights(modules: Modules, owners: Mapping[Parameter, str]) -> Iterator
                 yield owners.get(parameter, f"{stage}.{name}"), parameter
 
 
-def tie(program: Program, device: int, modules: Modules, tied: Mapping[str, str]) -> dict[Parameter, str]:
+def tie(
+    program: Program, device: int, modules: Modules, tied: Mapping[str, str], updates_inside: bool
+) -> dict[Parameter, str]:
     """Ties the weights of this rank, and returns the names of those whose owner may be on another one.
 
     Args:
@@ -54,6 +58,7 @@ def tie(program: Program, device: int, modules: Modules, tied: Mapping[str, str]
         device: The device that this rank runs.
         modules: Its stages.
         tied: By name, such as `3.head.weight`, the name of the weight that it is, such as `0.table.weight`.
+        updates_inside: Whether the updates of the program run inside a step.
 
     Raises:
         StageError: A name is not one of a weight, or the program demands a tie that is missing.
@@ -68,10 +73,17 @@ def tie(program: Program, device: int, modules: Modules, tied: Mapping[str, str]
         if owning in modules:
             _replace(modules[stage], name, parameter, _parameter(modules[owning], owner_name, owner))
             continue
-        if owning not in program.stages[stage].weights_of:
+        if is_between_devices(program, stage, owning):
+            inside = in_step_update(program) or (_updated(program) if updates_inside else None)
+        elif owning not in program.stages[stage].weights_of:
+            inside = "some devices have both stages, and others one"
+        else:
+            inside = None
+        if inside is not None:
             raise UnsupportedError(
-                f"`{member}` is tied to `{owner}` of another device, but `{program.name}` does not add up their gradients: "
-                "tie the two in the model of the .pipe file (`with table = words.token`), or place both stages on one device"
+                f"`{member}` is tied to `{owner}` of another device, but `{program.name}` does not add up their gradients, and nor can the "
+                f"runner at the end of a step ({inside}): tie the two in the model of the .pipe file (`with table = words.token`), or place "
+                "both stages on one device"
             )
         owners[parameter] = owner
     for stage, module in modules.items():
@@ -85,6 +97,14 @@ def tie(program: Program, device: int, modules: Modules, tied: Mapping[str, str]
                     f'`tied={{"{stage}.head.weight": "{owning}.table.weight"}}`'
                 )
     return owners
+
+
+def _updated(program: Program) -> str | None:
+    """An update inside a step, as a text."""
+    runs = [one for device in program.devices for one in device.step if isinstance(one, Run)]
+    updates = (one for one in runs if program.execs[one.exec].kind == "Update")
+    found = next(updates, None)
+    return None if found is None else f"`{program.text(found)}` runs before it, because of `optimizer=`"
 
 
 def _parts(program: Program, name: str) -> tuple[int, str]:

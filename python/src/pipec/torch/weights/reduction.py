@@ -17,7 +17,8 @@ class Reduction:
     """One sum of gradients over a group, of the weights of one stage.
 
     With `ordered` every member gets all gradients and adds them up in the order of the group, so that the bits do not depend on how the
-    backend works; between two ranks a plain `all_reduce` has the same bits. With `is_mean` the result is divided by the number of ranks.
+    backend works; between two ranks a plain `all_reduce` has the same bits. With `is_mean` the result is divided by the number of ranks. Of
+    weights in `counted_elsewhere` another member has the gradient of this one as well.
     """
 
     def __init__(
@@ -27,7 +28,9 @@ class Reduction:
         device: torch.device,
         ordered: bool,
         is_mean: bool = False,
+        counted_elsewhere: frozenset[str] = frozenset(),
     ) -> None:
+        self._counted_elsewhere = counted_elsewhere
         self._group = group
         self._device = device
         self._size = dist.get_world_size(group)
@@ -68,7 +71,7 @@ class Reduction:
 
     def _part(self, slot: Slot) -> Tensor:
         gradient = None if slot.parameter is None else slot.parameter.grad
-        if gradient is None:
+        if gradient is None or slot.name in self._counted_elsewhere:
             return torch.zeros(slot.shape.numel(), dtype=slot.dtype, device=self._device)
         return gradient.reshape(-1)
 

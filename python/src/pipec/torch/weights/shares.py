@@ -110,6 +110,12 @@ class Shares(Resident):
         self.start_gathering()
         self.finish_gathering()
 
+    def keep_changes(self) -> None:  # noqa: D102
+        if not self.keeps_whole:
+            for vector, own in zip(self.vectors, self._own):
+                begin = self._position * vector.part
+                own.copy_(vector.whole[begin : begin + vector.part])
+
     def scatter(self) -> None:  # noqa: D102
         if not self.keeps_whole:
             self.leave()
