@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Union
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard, Union, cast
 
 import torch
 from torch import Tensor
@@ -11,13 +12,46 @@ from torch import Tensor
 from ..errors import StageError
 
 Tensors = tuple[Tensor, ...]
-Batch = Union[Tensor, Tensors, Sequence[Union[Tensor, Tensors, None]], None]
-"""A batch: a tensor, or a tuple of tensors, whose first axis is cut into equal microbatches; or a list with an entry for each microbatch, which
-may be `None` where this rank does not need it."""
+Microbatch = Union[Tensor, Tensors, Mapping[str, Any], "Given", None]
+Batch = Union[Microbatch, Sequence[Microbatch]]
+"""A batch: a tensor, a tuple of tensors, or a dict of them for keyword arguments, whose first axis is cut into equal microbatches; or a list with
+an entry for each microbatch, which may be `None` where this rank does not need it. What is no tensor in a dict is the same for all."""
+Batches = Union[Batch, Mapping[int, Batch]]
+"""A batch, or one for each of several stages."""
 
 
-def cut(batch: Batch, n_microbatches: int, name: str, n_slices: int = 1) -> list[Tensors | None]:
-    """Microbatches, each a tuple of tensors; or their slices along the second axis, as many for each.
+@dataclass(frozen=True)
+class Given:
+    """What a module or a loss is called with of a microbatch."""
+
+    args: Tensors = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def tensors(self) -> Iterator[Tensor]:
+        """All of them."""
+        yield from self.args
+        yield from (one for one in self.kwargs.values() if isinstance(one, Tensor))
+
+    def forms(self) -> tuple[Any, ...]:
+        """What two microbatches have in common if one can take the place of the other."""
+        return tuple((one.dtype, one.shape) for one in self.tensors())
+
+
+def is_by_stage(batch: Batches) -> TypeGuard[Mapping[int, Batch]]:
+    """Whether it is a mapping with the batch of each stage, and not one of keyword arguments."""
+    return isinstance(batch, Mapping) and not any(isinstance(key, str) for key in batch)
+
+
+def number_given(batch: Batches) -> int | None:
+    """How many microbatches a batch says that it has."""
+    if isinstance(batch, Mapping):
+        found = [len(one) for one in batch.values() if isinstance(one, list)] if is_by_stage(batch) else []
+        return max(found, default=None)
+    return len(batch) if isinstance(batch, list) else None
+
+
+def cut(batch: Batch, n_microbatches: int, name: str, n_slices: int = 1) -> list[Given | None]:
+    """Microbatches; or their slices along the second axis, as many for each.
 
     Raises:
         StageError: The batch does not divide into equal microbatches, or these not into equal slices.
@@ -26,41 +60,77 @@ def cut(batch: Batch, n_microbatches: int, name: str, n_slices: int = 1) -> list
     return whole if n_slices == 1 else [one for entry in whole for one in _slices(entry, n_slices, name)]
 
 
-def _microbatches(batch: Batch, n_microbatches: int, name: str) -> list[Tensors | None]:
+def _microbatches(batch: Batch, n_microbatches: int, name: str) -> list[Given | None]:
     if batch is None:
         return [None] * n_microbatches
-    if isinstance(batch, Tensor):
-        return list(zip(_chunks(batch, n_microbatches, name)))
-    if isinstance(batch, tuple):
-        columns = [_chunks(_tensor(one, name), n_microbatches, name) for one in batch]
-        return list(zip(*columns)) if columns else [()] * n_microbatches
-    if not isinstance(batch, list):
+    if isinstance(batch, list):
+        if len(batch) != n_microbatches:
+            raise StageError(f"{name} are a list of {len(batch)}, but the program has {n_microbatches} microbatches")
+        return [_entry(one, name) for one in batch]
+    if not isinstance(batch, (Tensor, tuple, Mapping)):
         raise StageError(
-            f"{name} are {type(batch).__name__}, expected a tensor, a tuple of tensors or a list of microbatches"
+            f"{name} are {type(batch).__name__}, expected a tensor, a tuple or dict of tensors, or a list of microbatches"
         )
-    if len(batch) != n_microbatches:
-        raise StageError(f"{name} are a list of {len(batch)}, but the program has {n_microbatches} microbatches")
-    return [_entry(one, name) for one in batch]
+    whole = _entry(batch, name)
+    assert whole is not None, "only `None` has no entry"
+    return list(_parts(whole, lambda one: _chunks(one, n_microbatches, name), n_microbatches))
+
+
+def listed(batch: Batches, number: int, name: str) -> Any:
+    """The same as lists of some number of microbatches, whole ones."""
+    if batch is None:
+        return None
+    if is_by_stage(batch):
+        return {stage: listed(one, number, f"{name} of stage {stage}") for stage, one in batch.items()}
+    return _microbatches(cast("Batch", batch), number, name)
+
+
+def window(batch: Any, first: int, number: int, length: int) -> Any:
+    """Some microbatches of lists, and `None` up to a length."""
+    if isinstance(batch, dict):
+        return {stage: window(one, first, number, length) for stage, one in batch.items()}
+    return None if batch is None else [*batch[first : first + number], *[None] * (length - number)]
 
 
 def cut_inputs(
-    batch: Batch | Mapping[int, Batch], n_microbatches: int, stage: int, is_first: bool, n_slices: int = 1
-) -> list[Tensors | None]:
+    batch: Batches, n_microbatches: int, stage: int, is_first: bool, n_slices: int = 1
+) -> list[Given | None]:
     """The inputs of one stage: what a mapping has for it, or all of a batch where nothing else flows into it."""
-    if isinstance(batch, Mapping):
+    if is_by_stage(batch):
         return cut(batch.get(stage), n_microbatches, f"inputs of stage {stage}", n_slices)
-    return cut(batch, n_microbatches, "inputs", n_slices) if is_first else [None] * n_microbatches
+    return cut(cast("Batch", batch), n_microbatches, "inputs", n_slices) if is_first else [None] * n_microbatches
 
 
-def to_device(microbatch: Tensors, device: torch.device) -> Tensors:
+def to_device(microbatch: Given, device: torch.device) -> Given:
     """The same on a device."""
-    return tuple(one.to(device, non_blocking=True) for one in microbatch)
+
+    def move(one: Any) -> Any:
+        return one.to(device, non_blocking=True) if isinstance(one, Tensor) else one
+
+    return Given(tuple(map(move, microbatch.args)), {name: move(one) for name, one in microbatch.kwargs.items()})
 
 
-def _entry(entry: Tensor | Tensors | None, name: str) -> Tensors | None:
+def _entry(entry: Microbatch, name: str) -> Given | None:
     if entry is None:
         return None
-    return tuple(_tensor(one, name) for one in entry) if isinstance(entry, (tuple, list)) else (_tensor(entry, name),)
+    if isinstance(entry, Given):
+        return entry
+    if isinstance(entry, Mapping):
+        odd = [key for key in entry if not isinstance(key, str)]
+        if odd:
+            raise StageError(f"{name} are a dict with the key {odd[0]!r}, expected names of arguments")
+        return Given((), dict(entry))
+    if isinstance(entry, (tuple, list)):
+        return Given(tuple(_tensor(one, name) for one in entry))
+    return Given((_tensor(entry, name),))
+
+
+def _parts(whole: Given, divide: Callable[[Tensor], Sequence[Tensor]], count: int) -> Iterator[Given]:
+    """Equal parts of all tensors; what is no tensor is the same in each."""
+    args = [divide(one) for one in whole.args]
+    kwargs = {name: divide(one) if isinstance(one, Tensor) else [one] * count for name, one in whole.kwargs.items()}
+    for number in range(count):
+        yield Given(tuple(one[number] for one in args), {name: one[number] for name, one in kwargs.items()})
 
 
 def _tensor(one: object, name: str) -> Tensor:
@@ -78,13 +148,12 @@ def _chunks(batch: Tensor, n_microbatches: int, name: str) -> list[Tensor]:
     return list(batch.split(rows // n_microbatches))
 
 
-def _slices(entry: Tensors | None, n_slices: int, name: str) -> list[Tensors | None]:
+def _slices(entry: Given | None, n_slices: int, name: str) -> list[Given | None]:
     if entry is None:
         return [None] * n_slices
-    for one in entry:
+    for one in entry.tensors():
         if one.dim() < 2 or one.shape[1] % n_slices != 0:
             raise StageError(
                 f"a microbatch of {name} of shape {list(one.shape)} cannot be cut into {n_slices} equal slices along its second axis"
             )
-    columns = [one.split(one.shape[1] // n_slices, dim=1) for one in entry]
-    return list(zip(*columns)) if columns else [()] * n_slices
+    return list(_parts(entry, lambda one: one.split(one.shape[1] // n_slices, dim=1), n_slices))

@@ -63,15 +63,16 @@ class Machine:
     """Those of modules with data parallelism of their own, in the order in which they start."""
 
 
-def translate(machine: Machine, trains: bool, learns: bool) -> DeviceList:
+def translate(machine: Machine, trains: bool, learns: bool, limit: int) -> DeviceList:
     """Translates the step list of a machine's device.
 
     Args:
         machine: What the calls act on.
         trains: Whether gradients are computed; otherwise only forwards run, and only activations travel.
         learns: Whether what flows has to be announced.
+        limit: Microbatches from this one on are left out.
     """
-    translator = _Translator(machine, trains, learns)
+    translator = _Translator(machine, trains, learns, limit)
     calls: list[Call] = []
     positions: list[int] = []
 
@@ -115,7 +116,8 @@ def _readers(program: Program, stage: int, owner: int) -> dict[str, bool]:
 
 
 class _Translator:
-    def __init__(self, machine: Machine, trains: bool, learns: bool) -> None:
+    def __init__(self, machine: Machine, trains: bool, learns: bool, limit: int) -> None:
+        self._limit = limit
         self._machine = machine
         self._trains = trains
         self._learns = learns
@@ -167,6 +169,8 @@ class _Translator:
                 self._holds[buffer] = (operand.value, run.microbatch)
         if exec.kind == "Update":
             return self._update(run)
+        if run.microbatch >= self._limit:
+            return None
         task = self._task(run, exec, operands)
         carrying = self._machine.stages[exec.stage].carrying
         if task is not None and carrying is not None:
@@ -228,6 +232,8 @@ class _Translator:
         if not self._trains and send.kind != "activation":
             return None
         value, microbatch = self._holds[send.buffer]
+        if microbatch >= self._limit:
+            return None
         if send.kind == "sum":
             return self._send_sum(send, value, microbatch)
         tag = transport.tag(value, microbatch)
@@ -237,7 +243,7 @@ class _Translator:
             tokens[token] = transport.send(send, tag, buffers[buffer])
 
         def announce() -> None:
-            forms = step.forms.get(value)
+            forms = None if step.is_free else step.forms.get(value)
             if forms is None:
                 forms = forms_of(buffers[buffer], [False] * len(buffers[buffer]))
             transport.announce(value, microbatch, forms, send.to)
@@ -255,7 +261,7 @@ class _Translator:
         step, transport = self._machine.step, self._machine.transport
         self._holds[receive.buffer] = (receive.value, receive.microbatch)
         self._ends[receive.token] = None
-        if not self._trains and receive.kind != "activation":
+        if receive.microbatch >= self._limit or (not self._trains and receive.kind != "activation"):
             return None
         buffers, tokens, buffer, token = step.buffers, step.tokens, receive.buffer, receive.token
         replaced = self._machine.sums.get(receive.value)
@@ -277,7 +283,7 @@ class _Translator:
             tokens[token] = None
 
         def learn() -> None:
-            transport.learn(tokens[token])
+            transport.learn(tokens[token], remembers=not step.is_free)
             end()
 
         learns = self._learns and replaced is None

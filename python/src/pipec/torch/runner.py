@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,18 @@ from torch.nn import Parameter
 from ..errors import StageError
 from ..program import Program
 from .agreement import agree
-from .batches import Batch, Tensors, cut, cut_inputs, to_device
+from .batches import (
+    Batch,
+    Batches,
+    Given,
+    cut,
+    cut_inputs,
+    is_by_stage,
+    listed,
+    number_given,
+    to_device,
+    window,
+)
 from .copies import Copier
 from .data_parallel.synchronisation import synchronisations
 from .data_parallel.wrappers import find_wrappers
@@ -182,7 +193,8 @@ class Runner:
         )
         keep_gathered(self._machine)
         self._group = whole
-        self._lists: dict[tuple[bool, bool], DeviceList] = {}
+        self._lists: dict[tuple[bool, bool, int], DeviceList] = {}
+        self._forms: dict[int, Any] = {}
         self._known: set[bool] = set()
         self._failed: str | None = None
         self._scaler: PipelineGradScaler | None = None
@@ -224,15 +236,19 @@ class Runner:
             )
         return of_modules
 
-    def step(self, inputs: Batch | Mapping[int, Batch] = None, targets: Batch = None) -> list[Tensor]:
+    def step(
+        self, inputs: Batches = None, targets: Batch = None, *, weights: float | Sequence[float] | Tensor | None = None
+    ) -> list[Tensor]:
         """Runs all microbatches forward and backward, and adds to the gradients of the weights. A collective call: all ranks make it.
 
         Args:
-            inputs: What the first stage gets: a tensor `[rows, ..]`, or a tuple of such tensors, which are cut into as many equal
-                microbatches as the program has; or a list with an entry for each microbatch. Where several stages take inputs, a
-                mapping with the batch of each; to a stage into which activations flow they come behind those. Ranks that hold no such
+            inputs: What the first stage gets: a tensor `[rows, ..]`, a tuple of such tensors, or a dict of them for keyword arguments, which
+                are cut into as many equal microbatches as the program has; or a list with an entry for each microbatch. Where several stages
+                take inputs, a mapping with the batch of each; to a stage into which activations flow they come behind those. Ranks that hold no such
                 stage may pass `None`; entries of microbatches that this rank does not run (replicas) may be `None`.
             targets: Likewise for the loss, on the ranks of the last stage.
+            weights: What the losses are multiplied with in the sum of which gradients are computed: one number, or one for each microbatch
+                (of each slice, where there are any), on the ranks of the last stage. Without it they are equal parts, or ones (`average`).
 
         Returns:
             The losses of the microbatches that this rank computed, in ascending order of microbatches: detached, of shape `[]`, not
@@ -241,7 +257,8 @@ class Runner:
         Raises:
             StageError: Inputs, outputs or the loss do not fit. Other ranks then wait for this one, until their timeout.
         """
-        self._give(inputs, targets, needs_targets=True)
+        self._give(inputs, targets, self.program.n_microbatches, needs_targets=True)
+        self._weigh(weights)
         if self._scaler is not None:
             self._scaler.scale(
                 torch.ones((), device=self._device)
@@ -249,20 +266,60 @@ class Runner:
         self._execute(trains=True)
         return [one for one in self._step.losses if one is not None]
 
-    def evaluate(self, inputs: Batch | Mapping[int, Batch] = None, targets: Batch = None) -> list[Tensor]:
+    def evaluate(self, inputs: Batches = None, targets: Batch = None) -> list[Tensor]:
         """The losses of a batch, without gradients: only the forwards run. Arguments and result are those of `step`.
 
-        Modules keep their mode: call their `eval` before, where they have dropout or batch norms.
+        Lists may have any number of microbatches, of any shapes. Modules keep their mode: call their `eval` before, where they have dropout
+        or batch norms.
         """
-        self._give(inputs, targets, needs_targets=True)
-        self._execute(trains=False)
-        return [one for one in self._step.losses if one is not None]
+        found = (self._step.losses for _ in self._forwards(inputs, targets, needs_targets=True))
+        return [one for losses in found for one in losses if one is not None]
 
-    def predict(self, inputs: Batch | Mapping[int, Batch] = None) -> list[Any]:
+    def predict(self, inputs: Batches = None) -> list[Any]:
         """What the module of the last stage returns for each microbatch that this rank computes, without gradients; empty on other ranks."""
-        self._give(inputs, None, needs_targets=False)
-        self._execute(trains=False)
-        return [one for one in self._step.outputs if one is not None]
+        found = (self._step.outputs for _ in self._forwards(inputs, None, needs_targets=False))
+        return [one for outputs in found for one in outputs if one is not None]
+
+    def _forwards(self, inputs: Batches, targets: Batch, needs_targets: bool) -> Iterator[None]:
+        """Runs the forwards of as many microbatches as there are: all of the program at a time, and what is left."""
+        n_slices = self.program.n_slices
+        at_once = self.program.n_microbatches // n_slices
+        self._require_known_stages(inputs)
+        numbers = [one for one in (number_given(inputs), number_given(targets)) if one is not None]
+        nothing = 0 if inputs is None and targets is None else at_once
+        number = max(numbers, default=nothing)
+        given, goals = listed(inputs, number, "inputs"), listed(targets, number, "targets")
+        total, is_free = self._agree_on_forwards(number, self._has_other_forms(given, number))
+        for first in range(0, total, at_once):
+            count = min(at_once, total - first)
+            inputs, targets = window(given, first, count, at_once), window(goals, first, count, at_once)
+            self._give(inputs, targets, count * n_slices, needs_targets)
+            self._execute(trains=False, limit=count * n_slices, is_free=is_free)
+            yield
+
+    def _has_other_forms(self, given: Any, number: int) -> bool:
+        """Whether microbatches differ in their shapes from each other, or from those that are known."""
+        n_slices = self.program.n_slices
+        for index, tasks in self._machine.stages.items():
+            entries = cut_inputs(given, number * n_slices, index, tasks.stage.is_first, n_slices) if number else []
+            forms = {one.forms() for one in entries if one is not None}
+            known = self._forms.get(index)
+            if len(forms) > 1 or (known is not None and forms - {known}):
+                return True
+        return False
+
+    def _agree_on_forwards(self, number: int, is_other: bool) -> tuple[int, bool]:
+        """How many microbatches all ranks evaluate, and whether their shapes are announced again; ranks without data do not know it."""
+        mine = torch.tensor([number, is_other])
+        of_all = [torch.empty_like(mine) for _ in self.program.devices]
+        dist.all_gather(of_all, mine, group=self._machine.transport.control)
+        said = sorted({int(one[0]) for one in of_all} - {0})
+        if len(said) > 1:
+            raise StageError(f"ranks evaluate different numbers of microbatches: {said}")
+        at_once = self.program.n_microbatches // self.program.n_slices
+        total = said[0] if said else at_once
+        is_new = not self._known and total % at_once != 0
+        return total, is_new or any(bool(one[1]) for one in of_all)
 
     def mean_loss(self, losses: list[Tensor]) -> float:
         """The mean of the losses that `step` or `evaluate` returned, over the microbatches of all ranks. A collective call."""
@@ -406,39 +463,53 @@ class Runner:
         for value in [one for one in self._step.forms if one not in kept]:
             del self._step.forms[value]
         self._known.clear()
+        self._forms.clear()
 
-    def _give(self, inputs: Batch | Mapping[int, Batch], targets: Batch, needs_targets: bool) -> None:
-        """Hands a batch to the stages of this rank."""
-        count = self.program.n_microbatches
-        if isinstance(inputs, Mapping):
+    def _require_known_stages(self, inputs: Batches) -> None:
+        if is_by_stage(inputs):
             unknown = [stage for stage in inputs if not 0 <= stage < self.program.n_stages]
             if unknown:
                 raise StageError(f"inputs for stages {unknown}, but `{self.program.name}` has {self.program.n_stages}")
+
+    def _weigh(self, weights: float | Sequence[float] | Tensor | None) -> None:
+        """Hands the weights of the losses to the stages of this rank."""
+        count = self.program.n_microbatches
+        said = weights.tolist() if isinstance(weights, Tensor) else weights
+        each = [float(said)] * count if isinstance(said, (int, float)) else said
+        if each is not None and len(each) != count:
+            raise StageError(f"weights are {len(each)} numbers, but the program has {count} microbatches")
+        for tasks in self._machine.stages.values():
+            tasks.weights = None if each is None else [float(one) for one in each]
+
+    def _give(self, inputs: Batches, targets: Batch, limit: int, needs_targets: bool) -> None:
+        """Hands a batch to the stages of this rank, as far as the microbatch `limit`."""
+        count = self.program.n_microbatches
+        self._require_known_stages(inputs)
         n_slices = self.program.n_slices
         goals = cut(targets, count, "targets", n_slices)
         for index, tasks in self._machine.stages.items():
             given = cut_inputs(inputs, count, index, tasks.stage.is_first, n_slices)
-            tasks.inputs, tasks.targets = [()] * count, [None] * count
-            if not (tasks.stage.is_first or tasks.stage.is_last or isinstance(inputs, Mapping)):
+            tasks.inputs, tasks.targets = [Given()] * count, [None] * count
+            if not (tasks.stage.is_first or tasks.stage.is_last or is_by_stage(inputs)):
                 continue
-            for microbatch in self._runs[index]:
+            for microbatch in (one for one in self._runs[index] if one < limit):
                 entry = given[microbatch]
                 if entry is None and tasks.stage.is_first:
                     raise StageError(
                         f"rank {self.rank} runs stage {index}, which takes inputs, but has none of microbatch {microbatch}"
                     )
-                tasks.inputs[microbatch] = to_device(entry or (), self._device)
+                tasks.inputs[microbatch] = to_device(entry or Given(), self._device)
                 if tasks.stage.is_last and needs_targets:
                     tasks.targets[microbatch] = self._target(goals[microbatch], targets, index, microbatch)
 
-    def _target(self, goal: Tensors | None, targets: Batch, stage: int, microbatch: int) -> Tensors:
+    def _target(self, goal: Given | None, targets: Batch, stage: int, microbatch: int) -> Given:
         if goal is None and targets is not None:
             raise StageError(
                 f"rank {self.rank} runs stage {stage}, which computes the loss, but has no targets of microbatch {microbatch}"
             )
-        return to_device(goal or (), self._device)
+        return to_device(goal or Given(), self._device)
 
-    def _execute(self, trains: bool) -> None:
+    def _execute(self, trains: bool, limit: int | None = None, is_free: bool = False) -> None:
         if self._failed is not None:
             raise StageError(
                 f"an earlier step of this runner failed ({self._failed}), and transfers may be left: make another one"
@@ -446,11 +517,13 @@ class Runner:
         step = self._step
         step.losses[:] = [None] * len(step.losses)
         step.outputs[:] = [None] * len(step.outputs)
-        learns = not (self._known & {trains, True})
-        found = self._lists.get((trains, learns))
+        limit = self.program.n_microbatches if limit is None else limit
+        learns = is_free or not (self._known & {trains, True})
+        step.is_free = is_free
+        found = self._lists.get((trains, learns, limit))
         if found is None:
             self._require_same_wrappers()
-            found = self._lists[trains, learns] = translate(self._machine, trains, learns)
+            found = self._lists[trains, learns, limit] = translate(self._machine, trains, learns, limit)
         for tie in self._ties if trains else ():
             tie.begin_step()
         watchdog = self._watchdog
@@ -465,8 +538,10 @@ class Runner:
             raise
         finally:
             watchdog.end()
-        if learns:
+        if learns and not is_free:
             self._known.add(trains)
+            for index, tasks in self._machine.stages.items():
+                self._forms.update((index, one.forms()) for one in tasks.inputs if one.forms())
 
     def _require_same_wrappers(self) -> None:
         now = find_wrappers(self.program, self.rank, self.stages, self._tied)

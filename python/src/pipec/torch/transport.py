@@ -165,15 +165,19 @@ class Transport:
         self._unposted.setdefault((instruction.source, instruction.kind), deque()).append(incoming)
         return incoming
 
-    def learn(self, incoming: Incoming) -> None:
-        """Waits for the announcement of a value, and starts to receive it, after all that come before it in its channel."""
+    def learn(self, incoming: Incoming, remembers: bool) -> None:
+        """Waits for the announcement of a value, and starts to receive it, after all that come before it in its channel.
+
+        With `remembers` later ones have the same forms.
+        """
         waiting = self._unposted[incoming.instruction.source, incoming.instruction.kind]
         while incoming.announced is not None:
             first = waiting.popleft()
             assert first.announcement is not None, "what stands in the queue waits for its announcement"
             first.announced.wait()
             forms = _decode(first.announcement)
-            self.forms.setdefault(first.instruction.value, forms)
+            if remembers:
+                self.forms.setdefault(first.instruction.value, forms)
             first.announced = first.announcement = None
             self._post(first, forms)
 

@@ -7,7 +7,7 @@ up: the backward of a slice adds its part, takes out what is its own, and hands 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,7 +71,7 @@ class Carrying:
             for tensors in held
         ]
 
-    def call(self, module: nn.Module, arguments: Sequence[Tensor], microbatch: int) -> Any:
+    def call(self, module: Callable[..., Any], arguments: Sequence[Tensor], microbatch: int) -> Any:
         """Runs the module: it gets what earlier slices carry, and returns what it hands on and what it carries itself."""
         if not self._takes:
             self.own = ()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -12,6 +13,7 @@ from torch.autograd.graph import get_gradient_edge
 
 from ...errors import StageError
 from ...program import Stage, Write
+from ..batches import Given
 from ..copies import Copier
 from ..transport import Forms, forms_of
 from .buffers import ChangedBuffers
@@ -32,12 +34,14 @@ class Step:
     losses: list[Tensor | None]
     outputs: list[Any]
     forms: dict[int, Forms]
+    is_free: bool = False
+    """Whether microbatches have shapes of their own, so that each transfer is announced and nothing is remembered."""
 
 
 class _Saved:
     """What a forward leaves for the backward: its inputs, value by value, and the roots of its graph; likewise what slices carry."""
 
-    __slots__ = ("carried", "deferred", "earlier", "inputs", "roots")
+    __slots__ = ("carried", "deferred", "earlier", "inputs", "roots", "weight")
 
     def __init__(self, inputs: list[Tensors], roots: list[Root | None]) -> None:
         self.inputs = inputs
@@ -45,6 +49,7 @@ class _Saved:
         self.earlier: list[Tensors] = []
         self.carried: list[Root | None] = []
         self.deferred: Deferred | None = None
+        self.weight: float | None = None
 
 
 class StageTasks:
@@ -61,8 +66,10 @@ class StageTasks:
     ) -> None:
         self.stage = stage
         self.module = module
-        self.inputs: list[Tensors] = []
-        self.targets: list[Tensors | None] = []
+        self.inputs: list[Given] = []
+        self.targets: list[Given | None] = []
+        self.weights: Sequence[float] | None = None
+        """Of the losses of microbatches in what a step differentiates; without them all are the same."""
         self._loss_fn = loss_fn
         self._seed_value = seed
         self._seeds: dict[torch.dtype, Tensor] = {}
@@ -153,6 +160,8 @@ class StageTasks:
 
     def _save(self, microbatch: int, inputs: list[Tensors], outputs: list[Tensors], loss: Tensor | None) -> None:
         saved = self._saved[microbatch] = _Saved(inputs, [loss] if loss is not None else self._roots(outputs))
+        if self.weights is not None:
+            saved.weight = self.weights[microbatch]
         if self.carrying is not None:
             saved.earlier, saved.carried = self.carrying.earlier, self.carrying.roots()
 
@@ -166,6 +175,8 @@ class StageTasks:
     def _leaves(self, buffers: Sequence[int]) -> list[Tensors]:
         """What flows in, as leaves of a graph of this stage's own."""
         held, forms = self._step.buffers, self._step.forms
+        if self._step.is_free:
+            return [tuple(one.detach() for one in held[buffer]) for buffer in buffers]
         return [
             tuple(
                 one.detach().requires_grad_() if form.needs_gradient else one.detach()
@@ -179,7 +190,7 @@ class StageTasks:
         if microbatch not in self.leaves_saved or self.copier is None:
             return self._call(microbatch, inputs)
         held = [one for value in inputs for one in value]
-        held += [*self.inputs[microbatch], *(self.targets[microbatch] or ())]
+        held += [*self.inputs[microbatch].tensors(), *(self.targets[microbatch] or Given()).tensors()]
         with SavedTensors(self.module, held, self.copier) as kept:
             outputs, loss = self._call(microbatch, inputs)
         kept.keep_here(one for value in outputs for one in value)
@@ -189,19 +200,21 @@ class StageTasks:
     def _call(self, microbatch: int, inputs: Sequence[Tensors]) -> tuple[list[Tensors], Tensor | None]:
         """Runs the module: what flows out, value by value, and the loss of the last stage."""
         arguments = [one for value in inputs for one in value]
-        arguments += self.inputs[microbatch]
+        given = self.inputs[microbatch]
+        arguments += given.args
         if self.carrying is not None:
             self.carrying.begin(torch.is_grad_enabled() and self._trains())
         if not self.stage.is_last:
-            return self._values(self._run(arguments, microbatch)), None
+            return self._values(self._run(arguments, given.kwargs, microbatch)), None
         targets = self.targets[microbatch]
         if targets is None:
-            self._step.outputs[microbatch] = self._run(arguments, microbatch)
+            self._step.outputs[microbatch] = self._run(arguments, given.kwargs, microbatch)
             return [], None
         if self._loss_fn is None:
-            loss = self._run([*arguments, *targets], microbatch)
+            loss = self._run([*arguments, *targets.args], {**given.kwargs, **targets.kwargs}, microbatch)
         else:
-            loss = self._loss_fn(self._run(arguments, microbatch), *targets)
+            output = self._run(arguments, given.kwargs, microbatch)
+            loss = self._loss_fn(output, *targets.args, **targets.kwargs)
         if not isinstance(loss, Tensor) or loss.dim() != 0:
             shape = list(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
             raise StageError(
@@ -210,10 +223,10 @@ class StageTasks:
         self._step.losses[microbatch] = loss.detach()
         return [], loss
 
-    def _run(self, arguments: Sequence[Tensor], microbatch: int) -> Any:
+    def _run(self, arguments: Sequence[Tensor], keywords: Mapping[str, Any], microbatch: int) -> Any:
         if self.carrying is None:
-            return self.module(*arguments)
-        return self.carrying.call(self.module, arguments, microbatch)
+            return self.module(*arguments, **keywords)
+        return self.carrying.call(partial(self.module, **keywords), arguments, microbatch)
 
     def _trains(self) -> bool:
         """Whether something that the stage computes needs gradients."""
@@ -237,7 +250,9 @@ class StageTasks:
         tensors: Tensors = (
             (value,) if isinstance(value, Tensor) else tuple(value) if isinstance(value, (tuple, list)) else ()
         )
-        forms = self._step.forms.get(write.value)
+        forms = None if self._step.is_free else self._step.forms.get(write.value)
+        if forms is None and self._step.is_free:
+            return self._require_tensors(value, tensors)
         if forms is None:
             forms = self._step.forms[write.value] = self._learn(write, value, tensors)
         for one, form in zip(tensors, forms):
@@ -247,11 +262,16 @@ class StageTasks:
             self._changed(tensors, forms)
         return tensors
 
+    def _require_tensors(self, value: Any, tensors: Tensors) -> Tensors:
+        if not tensors or not all(isinstance(one, Tensor) for one in tensors):
+            raise StageError(
+                f"the module of stage {self.stage.index} returned {type(value).__name__}, expected a tensor or a tuple of tensors"
+            )
+        return tensors
+
     def _learn(self, write: Write, value: Any, tensors: Tensors) -> Forms:
         """The forms of what the first forward hands on."""
-        where = f"the module of stage {self.stage.index}"
-        if not tensors or not all(isinstance(one, Tensor) for one in tensors):
-            raise StageError(f"{where} returned {type(value).__name__}, expected a tensor or a tuple of tensors")
+        self._require_tensors(value, tensors)
         if torch.is_grad_enabled():
             needs = [one.requires_grad for one in tensors]
         else:
@@ -259,7 +279,7 @@ class StageTasks:
             needs = [trains and one.is_floating_point() for one in tensors]
         if not write.gradients and any(one.requires_grad for one in tensors):
             raise StageError(
-                f"{where} returned a tensor that needs a gradient, but the program has none for what it hands on"
+                f"the module of stage {self.stage.index} returned a tensor that needs a gradient, but the program has none for what it hands on"
             )
         return forms_of(tensors, [one and bool(write.gradients) for one in needs])
 
@@ -290,7 +310,7 @@ class StageTasks:
         if self.stage.is_last:
             loss = saved.roots[0]
             assert isinstance(loss, Tensor), "the root of the last stage is its loss"
-            pairs: list[tuple[Root, Tensor]] = [(loss, self._seed(loss))] if loss.requires_grad else []
+            pairs: list[tuple[Root, Tensor]] = [(loss, self._seed(loss, saved.weight))] if loss.requires_grad else []
             return self._with_carried(saved, pairs)
         held = self._step.buffers
         gradients: list[Tensor] = []
@@ -307,8 +327,8 @@ class StageTasks:
             pairs = pairs + self.carrying.arriving(saved.carried)
         return [root for root, _ in pairs], [gradient for _, gradient in pairs]
 
-    def _seed(self, loss: Tensor) -> Tensor:
-        seed = self._seeds.get(loss.dtype)
+    def _seed(self, loss: Tensor, weight: float | None) -> Tensor:
+        seed = self._seeds.get(loss.dtype) if weight is None else torch.full_like(loss, weight, requires_grad=False)
         if seed is None:
             seed = self._seeds[loss.dtype] = torch.full_like(loss, self._seed_value, requires_grad=False)
         return seed if self.scale is None else self.scale(seed).to(loss.dtype)
