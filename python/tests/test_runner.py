@@ -85,7 +85,10 @@ def test_weights_are_updated_alike(cluster: Cluster) -> None:
         ("not_a_tensor", "inputs have str where a tensor was expected"),
         ("unknown_stage", r"inputs for stages \[9\], but `gpipe` has 1"),
         ("loss_with_rows", r"the loss of microbatch 0 is \[2\], expected a tensor with one number"),
-        ("output_of_words", "the module of stage 0 returned str, expected a tensor or a tuple of tensors"),
+        (
+            "output_of_words",
+            "the module of stage 0 returned str, expected a tensor, or a tuple, dict or dataclass of tensors",
+        ),
         ("too_few_values", "hands on 2 values, but its module returned Tensor"),
         ("cuda_on_gloo", "gloo carries tensors of the CPU, not of `cuda:0`"),
         ("tie_unsaid", "stage 3 shares weights with stage 0: say which"),

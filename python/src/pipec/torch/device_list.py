@@ -246,7 +246,7 @@ class _Translator:
             forms = None if step.is_free else step.forms.get(value)
             if forms is None:
                 forms = forms_of(buffers[buffer], [False] * len(buffers[buffer]))
-            transport.announce(value, microbatch, forms, send.to)
+            transport.announce(value, microbatch, forms, step.structures.get(value), send.to)
             transport.end_later(transport.send(send, tag, buffers[buffer]))
 
         def end() -> None:

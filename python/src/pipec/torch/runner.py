@@ -49,8 +49,9 @@ class Runner:
     """Executes a program over `torch.distributed`, in the order of its instructions; rank `r` of the group runs device `r`.
 
     A stage is an `nn.Module`. Its arguments are the tensors that flow in, in the order of `program.stages[s].reads`; the first stage gets the
-    microbatch of the inputs. It returns a tensor, or a tuple of tensors, which the stages that read it get as arguments; where several values
-    flow out (`writes`), it returns a tuple with an entry for each. All microbatches have the same shapes.
+    microbatch of the inputs. It returns a tensor, or a tuple of tensors, which the stages that read it get as arguments, or a dict or
+    dataclass, which they get as it is; where several values flow out (`writes`), it returns a tuple with an entry for each. All
+    microbatches have the same shapes.
 
     The optimizer is yours::
 
@@ -163,6 +164,7 @@ class Runner:
             [None] * n_microbatches,
             [None] * n_microbatches,
             transport.forms,
+            transport.structures,
         )
         transport.forms.update((value, total.forms) for value, total in joined.sums.items())
         seed = program.n_steps / n_microbatches if average else 1.0
@@ -462,6 +464,7 @@ class Runner:
         kept = self._machine.sums
         for value in [one for one in self._step.forms if one not in kept]:
             del self._step.forms[value]
+        self._step.structures.clear()
         self._known.clear()
         self._forms.clear()
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from ..errors import StageError, UnsupportedError
 from ..instructions import RecvStart, SendStart
 from ..program import Program
+from .stage.structures import Structure
 
 MOST_TENSORS = 16
 """Of a value."""
@@ -27,6 +28,7 @@ SENDS_BEHIND = 2
 """How many sends of a channel may be under way behind their `wait`; their tensors are kept until then."""
 _MOST_DIMENSIONS = 8
 _TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
+_HEAD = 2
 _ROW = 3 + _MOST_DIMENSIONS
 
 _DTYPES = (
@@ -95,7 +97,7 @@ class Transport:
         self._ranks = ranks
         backend = dist.get_backend(group)
         self._has_tags = backend in TAGGED
-        if self._has_tags and self._n_transfers * (MOST_TENSORS + 1) >= 2**31:
+        if self._has_tags and self._n_transfers * (MOST_TENSORS + 2) >= 2**31:
             raise StageError(f"{self._n_transfers} transfers are more than gloo has tags for")
         self._groups: dict[tuple[str, bool], dist.ProcessGroup] = {}
         for kind in ("activation", "gradient", *(("sum",) if program.n_steps > 1 else ())):
@@ -104,6 +106,7 @@ class Transport:
         if not self._has_tags:
             self._open_channels(program)
         self.forms: dict[int, Forms] = {}
+        self.structures: dict[int, Structure] = {}
         self._until_end: list[Any] = []
         self._sent: dict[tuple[int, str], deque[list[Any]]] = {}
         self._unposted: dict[tuple[int, str], deque[Incoming]] = {}
@@ -127,16 +130,20 @@ class Transport:
         """The number of a transfer."""
         return value * self._n_microbatches + microbatch
 
-    def announce(self, value: int, microbatch: int, forms: Forms, to: int) -> None:
+    def announce(self, value: int, microbatch: int, forms: Forms, structure: Structure | None, to: int) -> None:
         """Tells a receiver what a value is made of."""
-        message = _encode(forms)
-        tag = (
-            self._n_transfers * MOST_TENSORS + self.tag(value, microbatch)
-            if self._has_tags
-            else 1 + self.tag(value, microbatch)
-        )
-        work = dist.isend(message, self._ranks[to], group=self.control, tag=tag)
-        self._until_end.append((work, message))
+        around = b"" if structure is None else structure.encode()
+        messages = [_encode(forms, len(around))]
+        if around:
+            messages.append(torch.frombuffer(bytearray(around), dtype=torch.uint8))
+        for number, message in enumerate(messages):
+            tag = self._control_tag(value, microbatch, number)
+            self._until_end.append((dist.isend(message, self._ranks[to], group=self.control, tag=tag), message))
+
+    def _control_tag(self, value: int, microbatch: int, number: int) -> int:
+        """That of an announcement, and of the structure behind it."""
+        first = self._n_transfers * MOST_TENSORS if self._has_tags else 1
+        return first + number * self._n_transfers + self.tag(value, microbatch)
 
     def send(self, instruction: SendStart, tag: int, tensors: Sequence[Tensor]) -> list[Any]:
         """Starts to send the tensors of a value."""
@@ -157,9 +164,8 @@ class Transport:
 
     def expect(self, instruction: RecvStart) -> Incoming:
         """Starts to receive a value that will be announced."""
-        message = torch.empty(1 + MOST_TENSORS * _ROW, dtype=torch.int64)
-        tag = self.tag(instruction.value, instruction.microbatch)
-        tag += self._n_transfers * MOST_TENSORS if self._has_tags else 1
+        message = torch.empty(_HEAD + MOST_TENSORS * _ROW, dtype=torch.int64)
+        tag = self._control_tag(instruction.value, instruction.microbatch, 0)
         work = dist.irecv(message, self._ranks[instruction.source], group=self.control, tag=tag)
         incoming = Incoming(instruction, (), [], message, work)
         self._unposted.setdefault((instruction.source, instruction.kind), deque()).append(incoming)
@@ -176,10 +182,20 @@ class Transport:
             assert first.announcement is not None, "what stands in the queue waits for its announcement"
             first.announced.wait()
             forms = _decode(first.announcement)
+            self._learn_structure(first.instruction, int(first.announcement[1]))
             if remembers:
                 self.forms.setdefault(first.instruction.value, forms)
             first.announced = first.announcement = None
             self._post(first, forms)
+
+    def _learn_structure(self, receive: RecvStart, n_bytes: int) -> None:
+        """Takes what is around the tensors of a value."""
+        self.structures.pop(receive.value, None)
+        if n_bytes:
+            data = torch.empty(n_bytes, dtype=torch.uint8)
+            tag = self._control_tag(receive.value, receive.microbatch, 1)
+            dist.recv(data, self._ranks[receive.source], group=self.control, tag=tag)
+            self.structures[receive.value] = Structure.decode(data.numpy().tobytes())
 
     def _post(self, incoming: Incoming, forms: Forms) -> None:
         one = incoming.instruction
@@ -254,13 +270,13 @@ def _same(whole: dist.ProcessGroup, ranks: list[int], backend: str) -> dist.Proc
     return group
 
 
-def _encode(forms: Forms) -> Tensor:
+def _encode(forms: Forms, n_bytes: int) -> Tensor:
     if len(forms) > MOST_TENSORS:
         raise StageError(
             f"{len(forms)} tensors flow from one stage to another as one value, and at most {MOST_TENSORS} can"
         )
-    message = torch.zeros(1 + MOST_TENSORS * _ROW, dtype=torch.int64)
-    numbers = [len(forms)]
+    message = torch.zeros(_HEAD + MOST_TENSORS * _ROW, dtype=torch.int64)
+    numbers = [len(forms), n_bytes]
     for form in forms:
         if form.dtype not in _DTYPES:
             raise StageError(f"tensors of type {form.dtype} cannot flow between stages")
@@ -278,6 +294,6 @@ def _decode(message: Tensor) -> Forms:
     numbers: list[int] = message.tolist()
     forms = []
     for number in range(numbers[0]):
-        dtype, needs, dimensions, *shape = numbers[1 + number * _ROW : 1 + (number + 1) * _ROW]
+        dtype, needs, dimensions, *shape = numbers[_HEAD + number * _ROW : _HEAD + (number + 1) * _ROW]
         forms.append(Form(_DTYPES[dtype], torch.Size(shape[:dimensions]), bool(needs)))
     return tuple(forms)

@@ -71,7 +71,7 @@ class Carrying:
             for tensors in held
         ]
 
-    def call(self, module: Callable[..., Any], arguments: Sequence[Tensor], microbatch: int) -> Any:
+    def call(self, module: Callable[..., Any], arguments: Sequence[Any], microbatch: int) -> Any:
         """Runs the module: it gets what earlier slices carry, and returns what it hands on and what it carries itself."""
         if not self._takes:
             self.own = ()

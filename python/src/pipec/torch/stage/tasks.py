@@ -20,6 +20,7 @@ from .buffers import ChangedBuffers
 from .saved_tensors import SavedTensors
 from .slices import Carrying
 from .split_backward import Deferred, Root, Splitter
+from .structures import Structure, take_apart
 
 Tensors = tuple[Tensor, ...]
 LossFunction = Callable[..., Tensor]
@@ -34,6 +35,8 @@ class Step:
     losses: list[Tensor | None]
     outputs: list[Any]
     forms: dict[int, Forms]
+    structures: dict[int, Structure]
+    """Of values that are more than tensors, or tuples of them."""
     is_free: bool = False
     """Whether microbatches have shapes of their own, so that each transfer is announced and nothing is remembered."""
 
@@ -199,7 +202,10 @@ class StageTasks:
 
     def _call(self, microbatch: int, inputs: Sequence[Tensors]) -> tuple[list[Tensors], Tensor | None]:
         """Runs the module: what flows out, value by value, and the loss of the last stage."""
-        arguments = [one for value in inputs for one in value]
+        arguments: list[Any] = []
+        for read, value in zip(self.stage.reads, inputs):
+            structure = self._step.structures.get(read.value)
+            arguments += value if structure is None else structure.arguments(value)
         given = self.inputs[microbatch]
         arguments += given.args
         if self.carrying is not None:
@@ -223,7 +229,7 @@ class StageTasks:
         self._step.losses[microbatch] = loss.detach()
         return [], loss
 
-    def _run(self, arguments: Sequence[Tensor], keywords: Mapping[str, Any], microbatch: int) -> Any:
+    def _run(self, arguments: Sequence[Any], keywords: Mapping[str, Any], microbatch: int) -> Any:
         if self.carrying is None:
             return self.module(*arguments, **keywords)
         return self.carrying.call(partial(self.module, **keywords), arguments, microbatch)
@@ -247,14 +253,21 @@ class StageTasks:
         return [self._tensors(write, value) for write, value in zip(writes, values)]
 
     def _tensors(self, write: Write, value: Any) -> Tensors:
-        tensors: Tensors = (
-            (value,) if isinstance(value, Tensor) else tuple(value) if isinstance(value, (tuple, list)) else ()
-        )
+        tensors, structure = take_apart(value)
         forms = None if self._step.is_free else self._step.forms.get(write.value)
-        if forms is None and self._step.is_free:
-            return self._require_tensors(value, tensors)
         if forms is None:
-            forms = self._step.forms[write.value] = self._learn(write, value, tensors)
+            self._require_tensors(value, tensors)
+            self._step.structures.pop(write.value, None)
+            if structure is not None:
+                self._step.structures[write.value] = structure
+            if self._step.is_free:
+                return tensors
+            forms = self._step.forms[write.value] = self._learn(write, tensors)
+        elif structure != self._step.structures.get(write.value):
+            raise StageError(
+                f"the module of stage {self.stage.index} returned another structure around its tensors than in the first step: it and what "
+                "is no tensor have to stay the same; after a change, call `reset` on all ranks"
+            )
         for one, form in zip(tensors, forms):
             if one.shape != form.shape or one.dtype != form.dtype or (one.requires_grad and not form.needs_gradient):
                 self._changed(tensors, forms)
@@ -262,16 +275,15 @@ class StageTasks:
             self._changed(tensors, forms)
         return tensors
 
-    def _require_tensors(self, value: Any, tensors: Tensors) -> Tensors:
-        if not tensors or not all(isinstance(one, Tensor) for one in tensors):
+    def _require_tensors(self, value: Any, tensors: Tensors) -> None:
+        if not tensors:
             raise StageError(
-                f"the module of stage {self.stage.index} returned {type(value).__name__}, expected a tensor or a tuple of tensors"
+                f"the module of stage {self.stage.index} returned {type(value).__name__}, expected a tensor, or a tuple, dict or dataclass "
+                "of tensors"
             )
-        return tensors
 
-    def _learn(self, write: Write, value: Any, tensors: Tensors) -> Forms:
+    def _learn(self, write: Write, tensors: Tensors) -> Forms:
         """The forms of what the first forward hands on."""
-        self._require_tensors(value, tensors)
         if torch.is_grad_enabled():
             needs = [one.requires_grad for one in tensors]
         else:
