@@ -140,13 +140,14 @@ _MAKE = {"chain": models.chain, "towers": towers, "tied": models.tied}
 
 
 @cache
-def _mesh() -> DeviceMesh:
-    return init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "pipe"))
+def mesh_of(first: str, second: str) -> DeviceMesh:
+    """Two by two of the ranks."""
+    return init_device_mesh("cpu", (2, 2), mesh_dim_names=(first, second))
 
 
 def refusal(rank: int, group: Any, text: str, wrap: str, is_late: bool) -> str | None:
     """What is said of stages that are wrapped before the runner is made, or after it."""
-    mesh = _mesh()
+    mesh = mesh_of("data", "pipe")
     program = pipec.loads(text)
     modules = models.chain(program)
     mine = {stage: modules[stage] for stage in program.stages_on(mesh["pipe"].get_local_rank())}
@@ -167,7 +168,7 @@ def largest_error(rank: int, group: Any, text: str, make: str, wrap: str, dtype:
 
     Two steps add to the gradients, with an evaluation between them.
     """
-    mesh = _mesh()
+    mesh = mesh_of("data", "pipe")
     program = pipec.loads(text)
     pipe, data = mesh["pipe"].get_local_rank(), mesh["data"].get_local_rank()
     torch.set_default_dtype(dtype)
@@ -203,7 +204,7 @@ def largest_error(rank: int, group: Any, text: str, make: str, wrap: str, dtype:
 
 def weight_error(rank: int, group: Any, text: str, wrap: str) -> float:
     """The largest error of a weight behind two updates, which stand in the list of the program."""
-    mesh = _mesh()
+    mesh = mesh_of("data", "pipe")
     program = pipec.loads(text)
     pipe, data = mesh["pipe"].get_local_rank(), mesh["data"].get_local_rank()
     modules = models.chain(program)
@@ -334,3 +335,7 @@ def test_updates_in_the_list_wait_for_gradients(cluster: Cluster, wrap: str) -> 
     text = pipeline("zb_h1", 2, 4)
     assert any("U" in stage.kinds for stage in pipec.loads(text).stages)
     assert max(cluster.run(weight_error, 4, text, wrap)) < 1e-6
+
+
+def test_ties_between_devices_add_up_averages(cluster: Cluster) -> None:
+    right(cluster, sized("std:zb_h1", 2, 4), "ddp", "tied", tied={"1.weight": "0.table.weight"})

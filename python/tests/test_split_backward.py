@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import pipec
 from pipec.torch.stage.split_backward import Splitter
+from pipec.torch.stage.split_report import split_report
 
 WIDTH = 8
 
@@ -251,6 +252,69 @@ def test_a_hook_of_a_weight_sees_each_gradient_once() -> None:
         torch.manual_seed(2)
         halves(Splitter(), module, 2)
     assert torch.equal(_gradient(hooked.weight), 2 * _gradient(plain.weight))
+
+
+def test_a_report_says_what_waits() -> None:
+    splitter = Splitter()
+    halves(splitter, Opaque(), 2)
+    report = split_report(3, splitter.splits, [(0.003, 0.001), (0.003, 0.001)])
+    assert str(report) == (
+        "stage 3: gradients of 69% of the weights wait for `W`, the others are computed in `B` (because of ProductBackward); "
+        "`B` takes 3 ms and `W` 1 ms, 25% of both"
+    )
+    assert report.cost == "B[3] = 1.50, W[3] = 0.50"
+    assert split_report(0, [], None).cost is None
+
+
+class Counting:
+    """A compiler of graphs that counts what it compiles, and what runs."""
+
+    def __init__(self) -> None:
+        self.compiled: list[str] = []
+        self.runs: list[str] = []
+
+    def backend(self) -> Any:
+        from torch._dynamo.backends.common import aot_autograd
+
+        return aot_autograd(fw_compiler=self._compiler("forward"), bw_compiler=self._compiler("backward"))
+
+    def _compiler(self, kind: str) -> Callable[..., Any]:
+        from torch._functorch._aot_autograd.utils import make_boxed_func
+
+        def compile(graph: Any, _: Any) -> Any:
+            self.compiled.append(kind)
+
+            def run(*arguments: Any) -> Any:
+                self.runs.append(kind)
+                return graph(*arguments)
+
+            return make_boxed_func(run)
+
+        return compile
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_compiled_graphs_run_once_and_are_compiled_once(is_whole: bool) -> None:
+    counting = Counting()
+    module = nn.Sequential(nn.Linear(WIDTH, WIDTH), Attention(), nn.Linear(WIDTH, WIDTH))
+    plain = copy.deepcopy(module)
+    compiled = module if is_whole else module[1]
+    compiled.compile(backend=counting.backend(), dynamic=True)
+    splitter = Splitter()
+    for n_rows in (2, 3):
+        for _ in range(4):
+            x = torch.randn(n_rows, 5, WIDTH).requires_grad_()
+            y = x.detach().clone().requires_grad_()
+            output = module(x)
+            plain(y).sum().backward()
+            (found,), deferred = splitter.input_half([get_gradient_edge(output)], [torch.ones_like(output)], [x])
+            deferred.run()
+            torch.testing.assert_close(found, _gradient(y))
+    for one, other in zip(module.parameters(), plain.parameters()):
+        torch.testing.assert_close(_gradient(one), _gradient(other))
+    assert sorted(counting.compiled) == ["backward", "forward"]
+    assert sorted(counting.runs) == ["backward"] * 8 + ["forward"] * 8
+    assert splitter.splits[0].opaque == ("CompiledFunctionBackward",)
 
 
 def test_weights_whose_gradients_come_late_have_none_before() -> None:

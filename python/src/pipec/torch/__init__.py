@@ -1,7 +1,8 @@
 """Runs programs with `nn.Module` stages over `torch.distributed`; needs PyTorch.
 
 `runner` is what users see. `device_list` translates the instructions of a device into calls, `transport` moves tensors between ranks, the
-folder `stage` runs the tasks of a stage with autograd, and `weights` holds who owns, sums up, divides and updates which weights.
+folder `stage` runs the tasks of a stage with autograd, `weights` holds who owns, sums up, divides and updates which weights, and
+`data_parallel` what modules with data parallelism of their own need.
 """
 
 from .runner import Runner

@@ -33,6 +33,7 @@ from .data_parallel.wrappers import find_wrappers
 from .device_list import DeviceList, Machine, keep_gathered, translate
 from .grad_scaler import PipelineGradScaler
 from .stage.slices import Carrying
+from .stage.split_report import SplitReport
 from .stage.tasks import LossFunction, StageTasks, Step
 from .state import Names, load_model_state, load_optimizer_state, model_state, optimizer_state
 from .transport import Transport, control_group
@@ -342,6 +343,11 @@ class Runner:
     def optimizers(self) -> list[torch.optim.Optimizer]:
         """What `optimizer` has made: one for each stage, chunk or share that is updated by itself. Hooks and learning rates go here."""
         return self._updates.optimizers
+
+    def split_report(self) -> list[SplitReport]:
+        """Of each stage of this rank whose backward is split: how much of it `W` does; after a step. Print them to read them."""
+        halves = (one for one in self._machine.stages.values() if "W" in one.stage.kinds)
+        return [one.split_report() for one in halves]
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0, *, error_if_nonfinite: bool = False) -> Tensor:
         """Scales the gradients of all ranks down, so that their norm is at most `max_norm`. A collective call: all ranks make it.

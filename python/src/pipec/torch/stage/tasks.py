@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 from typing import Any, cast
 
 import torch
@@ -20,6 +21,7 @@ from .buffers import ChangedBuffers
 from .saved_tensors import SavedTensors
 from .slices import Carrying
 from .split_backward import Deferred, Root, Splitter
+from .split_report import SplitReport, split_report
 from .structures import Structure, take_apart
 
 Tensors = tuple[Tensor, ...]
@@ -80,6 +82,7 @@ class StageTasks:
         self._device = device
         self._splitter = Splitter()
         self._saved: dict[int, _Saved] = {}
+        self._halves: dict[int, tuple[float, float]] = {}
         self.carrying: Carrying | None = None
         """What slices of microbatches carry, where there are any."""
         self.copier: Copier | None = None
@@ -147,19 +150,28 @@ class StageTasks:
 
     def input_half(self, microbatch: int, arriving: Sequence[Sequence[int]], returned: Sequence[int | None]) -> None:
         """`B`: writes the gradients of what flowed in, and keeps what the weights' gradients need."""
+        began = perf_counter()
         saved = self._saved[microbatch]
         roots, gradients = self._begin(saved, arriving)
         leaves = [one for value in (*saved.inputs, *saved.earlier) for one in value if one.requires_grad]
         found, saved.deferred = self._splitter.input_half(roots, gradients, leaves)
         self._return(saved, found, returned)
         saved.roots, saved.carried = [], []
+        self._halves[microbatch] = (perf_counter() - began, 0.0)
 
     def weight_half(self, microbatch: int) -> None:
         """`W`: adds to the gradients of the weights what `B` left."""
+        began = perf_counter()
         deferred = self._saved.pop(microbatch).deferred
         assert deferred is not None, "the verifier of programs lets no `W` run before its `B`"
         deferred.run()
+        self._halves[microbatch] = (self._halves[microbatch][0], perf_counter() - began)
         self._end(microbatch)
+
+    def split_report(self) -> SplitReport:
+        """How the halves of the last step shared the work."""
+        takes = list(self._halves.values()) if self._device.type == "cpu" else None
+        return split_report(self.stage.index, self._splitter.splits, takes)
 
     def _save(self, microbatch: int, inputs: list[Tensors], outputs: list[Tensors], loss: Tensor | None) -> None:
         saved = self._saved[microbatch] = _Saved(inputs, [loss] if loss is not None else self._roots(outputs))
