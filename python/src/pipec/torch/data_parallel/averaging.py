@@ -17,6 +17,25 @@ from ..weights.flat_params import Slot
 from ..weights.reduction import Reduction
 
 
+def refuse_options(ddp: DistributedDataParallel) -> None:
+    """Refuses what a wrapper would do with gradients when it averages them by itself.
+
+    Raises:
+        StageError: It has been asked for something that the runner does not do.
+    """
+    has = [
+        ("a communication hook", bool(getattr(ddp, "_comm_hooks", ()))),
+        ("mixed precision of its own", getattr(ddp, "mixed_precision", None) is not None),
+        ("weights that are DTensors", any(isinstance(one, DTensor) for one in ddp.parameters())),
+    ]
+    for what, is_there in has:
+        if is_there:
+            raise StageError(
+                f"a stage is replicated by DistributedDataParallel with {what}, which a runner does not know: it averages "
+                "gradients itself, once a step. Leave that out, or use fully_shard"
+            )
+
+
 class Replica:
     """A module that `DistributedDataParallel` has wrapped, or the composable `replicate` has changed."""
 
@@ -25,23 +44,10 @@ class Replica:
         self._composable: Any = None if ddp is module else module
         self.ddp = ddp
         self.group: dist.ProcessGroup = ddp.process_group
-        self._refuse()
+        refuse_options(ddp)
         # With `static_graph` it would reduce once more at the end of the very first backward.
         ddp._static_graph_delay_allreduce_enqueued = True
         self._synced = True
-
-    def _refuse(self) -> None:
-        has = [
-            ("a communication hook", bool(getattr(self.ddp, "_comm_hooks", ()))),
-            ("mixed precision of its own", getattr(self.ddp, "mixed_precision", None) is not None),
-            ("weights that are DTensors", any(isinstance(one, DTensor) for one in self.ddp.parameters())),
-        ]
-        for what, is_there in has:
-            if is_there:
-                raise StageError(
-                    f"a stage is replicated by DistributedDataParallel with {what}, which a runner does not know: it averages "
-                    "gradients itself, once a step. Leave that out, or use fully_shard"
-                )
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
         """The weights whose gradients are averaged."""

@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ...errors import StageError
 from ...instructions import CollStart, CopyStart, Fill, GatherStart, Run, SendStart
 from ...program import Program
+from .averaging import refuse_options
 
 try:
     from torch.distributed._composable.contract import _get_registry
@@ -59,6 +60,8 @@ def find_wrappers(
                 _refuse_ties(program, index, where, tied)
                 sharded.append(inner)
             else:
+                if isinstance(inner, DistributedDataParallel):
+                    refuse_options(inner)
                 replicated.append(inner)
         found[index] = Wrapped(tuple(replicated), tuple(sharded))
     return found
