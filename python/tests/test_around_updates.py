@@ -13,6 +13,7 @@ from test_gradients import EXAMPLES, from_source, sized
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 from torch.nn.utils import clip_grad_norm_
 
 import pipec
@@ -90,6 +91,35 @@ def norm_of_shards(rank: int, group: Any) -> tuple[float, float, float]:
 
 def test_norms_are_of_whole_weights_where_they_are_sharded(cluster: Cluster) -> None:
     for found, expected, error in cluster.run(norm_of_shards, 4):
+        assert found == pytest.approx(expected, rel=1e-6) and error < 1e-6
+
+
+def norm_of_parts(rank: int, group: Any) -> tuple[float, float, float]:
+    """The same where the products of a stage are divided among two ranks, and its norms are not."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("tensor", "pipe"))
+    program = pipec.compile("std:v_half", devices=2, microbatches=4)
+    modules, pipe = models.chain(program), mesh["pipe"].get_local_rank()
+    plan: dict[str, ParallelStyle] = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+    for module in modules.values():
+        if isinstance(module, models.Middle):
+            parallelize_module(module, mesh["tensor"], plan)
+    runner = scenes.runner_of(program, pipe, mesh["pipe"].get_group(), modules)
+    runner.step(*models.batch(program, 1))
+    found = runner.clip_grad_norm_(0.05).item()
+    whole = models.chain(program)
+    models.reference(program, whole, [1])
+    expected = clip_grad_norm_([one for module in whole.values() for one in module.parameters()], 0.05).item()
+    errors = [0.0]
+    for stage in (stage for stage in runner.stages if isinstance(modules[stage], models.Middle)):
+        gradient, other = (of[stage].get_parameter("up.weight").grad for of in (modules, whole))
+        assert gradient is not None and other is not None
+        full: torch.Tensor = gradient.full_tensor()  # type: ignore[attr-defined]
+        errors.append((full - other).abs().max().item())
+    return found, expected, max(errors)
+
+
+def test_norms_are_of_whole_weights_where_they_are_divided(cluster: Cluster) -> None:
+    for found, expected, error in cluster.run(norm_of_parts, 4):
         assert found == pytest.approx(expected, rel=1e-6) and error < 1e-6
 
 

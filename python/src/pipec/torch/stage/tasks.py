@@ -214,10 +214,7 @@ class StageTasks:
 
     def _call(self, microbatch: int, inputs: Sequence[Tensors]) -> tuple[list[Tensors], Tensor | None]:
         """Runs the module: what flows out, value by value, and the loss of the last stage."""
-        arguments: list[Any] = []
-        for read, value in zip(self.stage.reads, inputs):
-            structure = self._step.structures.get(read.value)
-            arguments += value if structure is None else structure.arguments(value)
+        arguments = self._arguments(inputs)
         given = self.inputs[microbatch]
         arguments += given.args
         if self.carrying is not None:
@@ -240,6 +237,17 @@ class StageTasks:
             )
         self._step.losses[microbatch] = loss.detach()
         return [], loss
+
+    def _arguments(self, inputs: Sequence[Tensors]) -> list[Any]:
+        """What flows in, as the modules before have returned it."""
+        structures = self._step.structures
+        if not structures:
+            return [one for value in inputs for one in value]
+        found: list[Any] = []
+        for read, value in zip(self.stage.reads, inputs):
+            structure = structures.get(read.value)
+            found += value if structure is None else structure.arguments(value)
+        return found
 
     def _run(self, arguments: Sequence[Any], keywords: Mapping[str, Any], microbatch: int) -> Any:
         if self.carrying is None:
