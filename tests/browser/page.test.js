@@ -304,7 +304,7 @@ test("bytes of a model are shown with their limit, and what takes them", async (
   assert.equal(shown, picture.report.per_device[0].peak_bytes);
   assert.equal(bytes.peak, shown);
   assert.match(await page.locator(".details").innerText(), /of 64 MiB[\s\S]*parameters s0/);
-  await page.locator("select").selectOption("units");
+  await page.getByLabel("What memory is counted in").selectOption("units");
   assert.match(await page.locator(".details").innerText(), /activations s0 m0/);
   assert.deepEqual(page.complaints, []);
   await page.close();

@@ -107,6 +107,18 @@ pub fn compile(sources: &mut Sources, root: Source, loader: &files::Loader<'_>, 
     compilation
 }
 
+/// Whether the schedule of a text runs to its end.
+fn runs(root: Source, loader: &files::Loader<'_>, request: &Request) -> bool {
+    let run = || {
+        let files = files::load(&mut Sources::default(), root, loader).ok()?;
+        let mut elaborated = elaborate::elaborate(&files, &request.choice).ok()?;
+        request.furnish(&mut elaborated);
+        pipe_model::stage_set(&files, &elaborated).ok()?.tell(&mut elaborated.schedule);
+        check::check(&elaborated.schedule).ok()
+    };
+    run().is_some()
+}
+
 /// The steps, one after the other; each leaves what it gives in `results`.
 ///
 /// # Errors
@@ -118,6 +130,7 @@ fn steps(
     request: &Request,
     results: &mut Results,
 ) -> Result<(), Diagnostics> {
+    let name = root.name.clone();
     let files = results.files.insert(files::load(sources, root, loader)?); // text -> what the user wrote
     results.warnings.extend_from_slice(files.warnings());
     let request = &*results.request.insert(request.equip(sources));
@@ -152,6 +165,10 @@ fn steps(
     if let (Err(found), Ok(stages)) = (&order, &stages) {
         results.stuck = stuck::of(elaborated, stages, request, found, sources);
     }
+    let order = order.map_err(|found| {
+        let runs = |text| runs(Source { name: name.clone(), text }, loader, request);
+        suggest_fix::order::with_edits(found, &elaborated.schedule, sources, runs)
+    });
     let (order, stages) = both(order, stages)?;
     let stages = &*results.stages.insert(stages);
     if let Some(table) = files.table(elaborated.schedule.span.file) {

@@ -153,7 +153,7 @@ mod tests {
     fn times_and_sizes_have_three_digits_and_the_unit_that_suits() {
         let times = [
             (0.0, "0 ms"),
-            (0.000_123, "0.12 ns"),
+            (0.000_123, "123 ns"),
             (0.001_5, "1.50 us"),
             (9.587_123, "9.59 ms"),
             (-9.587_123, "-9.59 ms"),

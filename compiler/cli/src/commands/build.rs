@@ -9,6 +9,7 @@ use crate::output::{Failure, print_error, print_with, write_with};
 use crate::{Outcome, trace};
 use clap::ValueEnum;
 use pipe_compiler::analyze::Analysis;
+use pipe_compiler::megatron;
 use pipe_compiler::megatron::layout::Layout;
 use pipe_compiler::megatron::table::Table;
 use pipe_compiler::torch::export::{Form, export};
@@ -72,6 +73,8 @@ pub(crate) enum Emit {
     MegatronLayout,
     /// The microbatches and chunks that Megatron-LM's interleaved 1F1B takes in turn, if it is what the schedule says
     MegatronTable,
+    /// The options with which Megatron-LM runs the schedule, with those of the model's division, if its loops run it
+    MegatronArgs,
 }
 
 /// Compiles a target and writes its program. A target that is rejected has none.
@@ -95,6 +98,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Emit::Torchtitan => text_of(arguments, |analysis, _| Ok((Configuration::of(analysis)?, Vec::new())), |_| None),
         Emit::MegatronLayout => {
             text_of(arguments, |analysis, _| Ok((format!("{}\n", Layout::of(analysis)?), Vec::new())), |_| None)
+        }
+        Emit::MegatronArgs => {
+            text_of(arguments, |analysis, _| Ok((megatron::arguments::Arguments::of(analysis)?, Vec::new())), |_| None)
         }
         Emit::MegatronTable => text_of(
             arguments,

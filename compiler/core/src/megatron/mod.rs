@@ -1,6 +1,7 @@
-//! Megatron-LM: which layers its stages have, and the order in which its interleaved schedule takes
-//! microbatches and chunks.
+//! Megatron-LM: which options run a schedule, which layers its stages have, and the order in which its
+//! interleaved schedule takes microbatches and chunks.
 
+pub mod arguments;
 pub mod layout;
 pub mod table;
 

@@ -9,6 +9,7 @@
 //! tried first.
 
 pub(crate) mod offload;
+pub(crate) mod order;
 
 use crate::Request;
 use crate::analyze::{Analysis, analyze};

@@ -33,7 +33,7 @@ pub struct Wait {
     /// Where the needed task runs.
     pub of: DeviceId,
     /// The task of that device which waits itself: one before the needed one, or that.
-    of_at: ScheduledTask,
+    pub of_at: ScheduledTask,
     /// Whether those two share the device.
     is_partner: bool,
     /// Whether it needs no more than that the other device comes to the same task.
