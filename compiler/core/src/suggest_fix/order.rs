@@ -40,12 +40,15 @@ fn candidates(cycle: &[Wait], schedule: &Schedule, text: &str) -> Vec<Vec<Edit>>
     }
     let behind = text.get(needed.end as usize..).unwrap_or_default();
     let space = u32::from(behind.starts_with(' '));
-    let before = Span { end: in_the_way.start, ..in_the_way };
+    let place = Span { end: in_the_way.start, ..in_the_way };
     let moved = vec![
-        Edit { span: before, text: format!("{first} ") },
+        Edit { span: place, text: format!("{first} ") },
         Edit { span: Span { end: needed.end + space, ..needed }, text: String::new() },
     ];
     let exchanged =
         vec![Edit { span: in_the_way, text: first.to_owned() }, Edit { span: needed, text: second.to_owned() }];
-    vec![moved, exchanged]
+    // What a loop has as its only statement leaves nothing behind.
+    let before = text.get(..needed.start as usize).unwrap_or_default();
+    let alone = before.trim_end().ends_with('{') && behind.trim_start().starts_with('}');
+    if alone { vec![exchanged] } else { vec![moved, exchanged] }
 }
