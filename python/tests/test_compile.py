@@ -54,7 +54,7 @@ def compiled(rank: int, group: Any, text: str, backend: str) -> tuple[float, flo
 def right(cluster: Cluster, target: str, backend: str) -> None:
     """Compares with one process."""
     for error, n_graphs, later in cluster.run(compiled, 2, sized(target, 2, 4), backend):
-        assert error < 1e-5 and n_graphs == 1, (error, n_graphs)
+        assert error < 1e-5 and 0 < n_graphs <= 1, (error, n_graphs)  # Equal stages share a graph.
         assert set(later) <= {0.0, 1.0}, (
             "a compiled graph computes all of its gradients at once, in the first stage later"
         )
