@@ -10,7 +10,7 @@ import models
 import pytest
 import torch
 from cluster import Cluster
-from test_gradients import EXAMPLES, compiled, sized
+from test_gradients import EXAMPLES, OLD, compiled, sized
 from test_updates import pipeline
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -280,6 +280,7 @@ def test_with_recomputation(cluster: Cluster, target: str, wrap: str) -> None:
     right(cluster, sized(target, 2, 4, "--recompute", "all"), wrap)
 
 
+@pytest.mark.skipif(OLD, reason="torch before 2.15 cannot make groups within a group")
 def test_replicas_of_the_schedule_are_averaged_as_well(cluster: Cluster) -> None:
     right(cluster, sized("std:chimera", 2, 4), "ddp")
 
@@ -337,5 +338,6 @@ def test_updates_in_the_list_wait_for_gradients(cluster: Cluster, wrap: str) -> 
     assert max(cluster.run(weight_error, 4, text, wrap)) < 1e-6
 
 
+@pytest.mark.skipif(OLD, reason="torch before 2.15 cannot make groups within a group")
 def test_ties_between_devices_add_up_averages(cluster: Cluster) -> None:
     right(cluster, sized("std:zb_h1", 2, 4), "ddp", "tied", tied={"1.weight": "0.table.weight"})
