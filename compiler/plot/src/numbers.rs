@@ -120,7 +120,13 @@ fn in_unit<'a>(each: impl Iterator<Item = (&'a str, f64)>, most: f64) -> String 
 
 /// A figure with three digits, without decimals where it is whole.
 fn rounded(value: f64) -> String {
-    format!("{value:.*}", if value.fract() == 0.0 { 0 } else { decimals(value, DIGITS) })
+    if value.fract() == 0.0 {
+        return format!("{value:.0}");
+    }
+    let text = format!("{value:.*}", decimals(value, DIGITS));
+    // 99.96 is rounded to 100, which has a digit more before the point.
+    let decimals = text.parse().map_or(0, |value| decimals(value, DIGITS));
+    format!("{value:.decimals$}")
 }
 
 /// The decimals of a figure that has so many digits.
