@@ -271,7 +271,9 @@ function sayTime(time, unit) { return unit.trim() === "ms" && time !== 0 ? inUni
 
 /// The first unit in which an amount is less than `most`, or else the last one.
 function inUnit(units, most, amount) {
-  const round = (value) => (Number.isInteger(value) ? `${value}` : value.toFixed(Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2));
+  const digits = (value) => (Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2);
+  // 99.96 is rounded to 100, which has a digit more before the point.
+  const round = (value) => (Number.isInteger(value) ? `${value}` : value.toFixed(digits(Number(value.toFixed(digits(value))))));
   const [word, size] = units.find(([, size]) => Math.abs(parseFloat(round(amount / size))) < most) ?? units.at(-1);
   return `${round(amount / size)} ${word}`;
 }
