@@ -1,4 +1,5 @@
-"""torchtitan's own pipeline builder, on CPUs: with V-Half by `pipec.torchtitan` a model learns what it learns with torchtitan's 1F1B.
+"""torchtitan's own pipeline builder, on CPUs: with V-Half by `pipec.torchtitan` a model learns what it learns with
+torchtitan's 1F1B.
 
 The model is a small one with the names of torchtitan's: its own need attention that CPUs have no backward for.
 
@@ -57,7 +58,7 @@ class Model(nn.Module):
 
 
 def loss(output: Tensor, labels: Tensor, **_: object) -> tuple[Tensor, None]:
-    """As torchtitan's: the sum over tokens, divided by those of the step, and further figures."""
+    """Like torchtitan's loss: the mean over the tokens of a step, and no further metrics."""
     value = F.cross_entropy(output.flatten(0, 1).float(), labels.flatten(), reduction="sum")
     return value / (MICROBATCHES * ROWS * SEQUENCE), None
 

@@ -1,4 +1,5 @@
-"""Trains a small GPT on the text in examples/data, its layers cut into the stages of any schedule, with PyTorch on all ranks.
+"""Trains a small GPT on the text in examples/data, its layers cut into the stages of any schedule, with PyTorch on all
+ranks.
 
     torchrun --nproc-per-node 4 examples/torch_gpt.py
     torchrun --nproc-per-node 4 examples/torch_gpt.py --schedule std:chimera --steps 20
@@ -6,8 +7,9 @@
     torchrun --nproc-per-node 2 examples/torch_gpt.py --schedule std:zb_h1 --recompute all
     torchrun --nproc-per-node 4 examples/torch_gpt.py --schedule examples/zero.pipe --zero 3
 
-`--check` compares the gradients of one step with those of one process instead, which every rank computes for itself. It needs
-`pip install "./python[torch]"`, or the folder python/src on PYTHONPATH and a compiler that the environment variable PIPEC names.
+`--check` compares the gradients of one step with those of one process instead, which every rank computes for itself. It
+needs `pip install "./python[torch]"`, or the folder python/src on PYTHONPATH and a compiler that the environment
+variable PIPEC names.
 """
 
 from __future__ import annotations

@@ -77,8 +77,8 @@ built.onerror = () => document.querySelectorAll(".playground-door").forEach((doo
 });
 document.head.append(built);
 
-/// Makes letters of code smaller until its longest line fits. What is still too long is wrapped; in a narrow window, where
-/// tables would fall apart, it can be moved.
+/// Makes letters of code smaller until its longest line fits. What is still too long is wrapped; in a narrow window,
+/// where tables would fall apart, it can be moved.
 function fit(code) {
   const pre = code.closest("pre");
   code.style.fontSize = "";

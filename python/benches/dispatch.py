@@ -1,10 +1,11 @@
-"""What a runtime costs beside the work: our `Runner` and PyTorch's own `_PipelineScheduleRuntime`, with the same orders in the same processes.
+"""What a runtime costs beside the work: our `Runner` and PyTorch's own `_PipelineScheduleRuntime`, with the same orders
+in the same processes.
 
     python python/benches/dispatch.py            # prints a table; PIPEC names the compiler
 
-Stages multiply four numbers by a weight, so nearly all of a step is what a runtime and autograd take. *Beyond autograd* is what is left
-after the same forwards and backwards in a plain loop, without stages, schedule and transfers. Steps of both runtimes alternate, and medians
-are taken over all of them.
+Stages multiply four numbers by a weight, so nearly all of a step is what a runtime and autograd take. *Beyond autograd*
+is what is left after the same forwards and backwards in a plain loop, without stages, schedule and transfers. Steps of
+both runtimes alternate, and medians are taken over all of them.
 """
 
 from __future__ import annotations

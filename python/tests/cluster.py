@@ -46,7 +46,9 @@ class Cluster:
             connection.recv()
 
     def run(self, function: Callable[..., Any], n_ranks: int, *arguments: Any) -> list[Any]:
-        """Calls `function(rank, group, *arguments)` on the first ranks, whose group it is, and returns what each returned."""
+        """Calls `function(rank, group, *arguments)` on the first ranks, whose group it is, and returns what each
+        returned.
+        """
         assert not self._stuck, "an earlier test is stuck on the cluster"
         call = (function.__module__, function.__name__, n_ranks, arguments)
         for connection in self._connections:

@@ -15,7 +15,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def pytest_configure() -> None:
-    """Sets `PIPEC` to the binary of this clone, unless it says another one. Sums of several threads would have other bits."""
+    """Sets `PIPEC` to the binary of this clone, unless it says another one. Sums of several threads would have other
+    bits.
+    """
     torch.set_num_threads(1)
     places = [ROOT / "target" / profile / "pipec" for profile in ("debug", "release")]
     found = next((str(place) for place in places if place.exists()), shutil.which("pipec"))

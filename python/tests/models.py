@@ -93,7 +93,9 @@ class TiedLast(nn.Module):
 
 
 class Attention(nn.Module):
-    """Causal attention before the block: a slice looks at itself and at all slices before it, whose keys and values it gets."""
+    """Causal attention before the block: a slice looks at itself and at all slices before it, whose keys and values it
+    gets.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -257,7 +259,9 @@ def _as_it_is(seed: Tensor) -> Tensor:
 def reference(
     program: Program, modules: dict[int, nn.Module], seeds: list[int], scale: Callable[[Tensor], Tensor] = _as_it_is
 ) -> tuple[list[list[float]], dict[str, Tensor]]:
-    """Losses of every step, and the gradients of all of them, of one process that takes one microbatch after the other."""
+    """Losses of every step, and the gradients of all of them, of one process that takes one microbatch after the
+    other.
+    """
     losses = []
     for seed in seeds:
         inputs, targets = batch(program, seed)
@@ -309,7 +313,9 @@ def learnt(
 def stale(
     program: Program, modules: dict[int, nn.Module], seeds: list[int], make: Callable[..., torch.optim.Optimizer]
 ) -> tuple[list[list[float]], dict[str, Tensor]]:
-    """What one process learns that keeps all versions of all weights, and takes for each microbatch those that the program's lags say."""
+    """What one process learns that keeps all versions of all weights, and takes for each microbatch those that the
+    program's lags say.
+    """
     optimizers = {stage: make(list(module.named_parameters())) for stage, module in modules.items()}
     history = {stage: [_copy(module)] for stage, module in modules.items()}
     per_step = program.n_microbatches // program.n_steps

@@ -1,4 +1,6 @@
-"""What happens between a step and the optimizer: clipping and gradient scaling over ranks, and buffers that forwards change."""
+"""What happens between a step and the optimizer: clipping and gradient scaling over ranks, and buffers that forwards
+change.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def test_norms_count_tied_weights_once(cluster: Cluster) -> None:
 
 
 def norm_of_shards(rank: int, group: Any) -> tuple[float, float, float]:
-    """The norm of a pipeline with sharded stages, that of one process, and the error of a gradient that was scaled down."""
+    """The norm of a pipeline with sharded stages, that of one process, and the error of a gradient that was scaled
+    down.
+    """
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "pipe"))
     program = pipec.compile("std:1f1b", devices=2, microbatches=4)
     modules, pipe = models.chain(program), mesh["pipe"].get_local_rank()

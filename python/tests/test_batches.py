@@ -1,4 +1,6 @@
-"""Batches of all kinds: keyword arguments, losses with weights, and evaluations of any number of microbatches of any shapes."""
+"""Batches of all kinds: keyword arguments, losses with weights, and evaluations of any number of microbatches of any
+shapes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Stages that `torch.compile` has compiled: every schedule, once for all microbatches, whatever their number of rows."""
+"""Stages that `torch.compile` has compiled: every schedule, once for all microbatches, whatever their number of
+rows.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ ALL = pytest.mark.skipif("PIPEC_ALL" not in os.environ, reason="compiles for lon
 
 
 def compiled(rank: int, group: Any, text: str, backend: str) -> tuple[float, float, list[float]]:
-    """The largest relative error of a gradient, how many graphs a stage was compiled to, and what part of each stage waits for `W`."""
+    """The largest relative error of a gradient, how many graphs a stage was compiled to, and what part of each stage
+    waits for `W`.
+    """
     import torch._dynamo.utils as dynamo
 
     torch._dynamo.reset()

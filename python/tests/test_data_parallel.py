@@ -1,4 +1,6 @@
-"""Stages with data parallelism of their own: whatever wraps them and whatever the schedule, gradients are those of one process."""
+"""Stages with data parallelism of their own: whatever wraps them and whatever the schedule, gradients are those of one
+process.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Llama(nn.Module):
 
 
 class Tower(nn.Module):
-    """Blocks behind the first or before the last stage of the chain, and a weight of the tower's own beside the path."""
+    """Blocks behind the first or before the last stage of the chain, and a weight of the tower's own beside the
+    path.
+    """
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -164,7 +168,8 @@ def refusal(rank: int, group: Any, text: str, wrap: str, is_late: bool) -> str |
 
 
 def largest_error(rank: int, group: Any, text: str, make: str, wrap: str, dtype: torch.dtype, tied: Any) -> float:
-    """The largest error of a gradient of two pipelines with different batches, relative to the largest number of its tensor.
+    """The largest error of a gradient of two pipelines with different batches, relative to the largest number of its
+    tensor.
 
     Two steps add to the gradients, with an evaluation between them.
     """

@@ -76,7 +76,9 @@ def test_other_schedules_learn_on_alike(cluster: Cluster, tmp_path: Path) -> Non
 
 
 def loaded_into_shares(rank: int, group: Any, text: str) -> tuple[list[float], list[float]]:
-    """The losses of a runner whose weights are divided, or live with the host, and of another one that has loaded its state."""
+    """The losses of a runner whose weights are divided, or live with the host, and of another one that has loaded its
+    state.
+    """
     program = pipec.loads(text)
     batch, found = models.batch(program, 3), []
     state: dict[str, Any] = {}

@@ -90,7 +90,9 @@ def _stages(program: Program) -> dict[int, nn.Module]:
 
 
 def structured(rank: int, group: Any, target: str, devices: int, recompute: str | None) -> Any:
-    """Losses and gradients of two steps, the losses of an evaluation of other shapes, and the number of rows of a prediction."""
+    """Losses and gradients of two steps, the losses of an evaluation of other shapes, and the number of rows of a
+    prediction.
+    """
     program = pipec.compile(target, devices=devices, microbatches=4, recompute=recompute)
     modules = _stages(program)
     runner = scenes.runner_of(program, rank, group, modules, loss_fn=_loss)

@@ -34,7 +34,9 @@ def _divided(module: nn.Module, tensor: DeviceMesh) -> nn.Module:
 
 
 def errors(rank: int, group: Any, text: str) -> tuple[float, int]:
-    """The largest error of a gradient, relative to the largest number of its tensor, and how many weights are divided."""
+    """The largest error of a gradient, relative to the largest number of its tensor, and how many weights are
+    divided.
+    """
     mesh = mesh_of("tensor", "pipe")
     program = pipec.loads(text)
     torch.set_default_dtype(torch.float64)

@@ -1,4 +1,6 @@
-"""Updates inside a program: what is learnt is what one process learns, whoever keeps which part of the weights and of the optimizer's state."""
+"""Updates inside a program: what is learnt is what one process learns, whoever keeps which part of the weights and of
+the optimizer's state.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 use pipe_compiler::{Compilation, Request};
 use pipe_plot::figure::scene::{Anchor, Fill, Item, Scene, Shape, Step, Text};
 use pipe_plot::figure::{Crop, Layer, Look, Medium, SMALLEST, Title, draw, font};
-use pipe_plot::{pdf, svg};
+use pipe_plot::render::{pdf, svg};
 use pipe_schedule::timing::costs::StageCosts;
 use pipe_syntax::stdlib;
 use pipe_tests::cases::{compile_text, read, report, root, standard};

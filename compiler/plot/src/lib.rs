@@ -3,8 +3,8 @@
 //! Made once from a compilation, whoever draws it: the page, Perfetto, a comparison with what a run
 //! measured. Times are whole ticks of a [`Clock`], memory whole parts of a [`Measure`]. Figures are
 //! those of the report. Tables with a row for each task or transfer are written by column, because
-//! there may be hundreds of thousands of rows. [`figure`] lays out the pictures that stand still,
-//! which [`svg`] and [`pdf`] write.
+//! there may be hundreds of thousands of rows. [`figure`] lays out figures, and [`render`]
+//! writes them.
 
 mod bubble;
 mod bytes;
@@ -14,12 +14,10 @@ pub mod figure;
 mod memory;
 pub mod numbers;
 pub mod palette;
-pub mod pdf;
+pub mod render;
 mod scale;
 pub mod statements;
 pub mod stop;
-pub mod svg;
-pub mod tikz;
 pub mod tracks;
 mod transfers;
 mod waits;

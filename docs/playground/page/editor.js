@@ -47,7 +47,8 @@ class Editor {
     this.area.scrollTop = Math.max(0, (finding.line - 6) * LINE);
   }
 
-  /// Marks statements behind the text: that of the selected task, which is brought into view, and that under the pointer.
+  /// Marks statements behind the text: that of the selected task, which is brought into view, and that under the
+  /// pointer.
   light({ own, under }) {
     const marks = [["own", own], ["under", under]].filter(([, place]) => place);
     this.lights.replaceChildren(...marks.flatMap(([name, place]) => this.boxes(place).map((style) => h("div", { class: name, style }))));

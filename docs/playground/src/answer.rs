@@ -61,7 +61,7 @@ pub(crate) fn answer(question: &str) -> String {
 pub(crate) fn svg(question: &str) -> String {
     let drawn = serde_json::from_str(question).map_err(|error| error.to_string()).and_then(|question: Question| {
         let request = request(&question, &mut BTreeMap::new());
-        pipe_plot::svg::draw(&compile(&mut Sources::default(), question.root(), &loader, &request))
+        pipe_plot::render::svg::draw(&compile(&mut Sources::default(), question.root(), &loader, &request))
     });
     let told = match drawn {
         Ok(svg) => serde_json::json!({ "svg": svg }),

@@ -1,7 +1,8 @@
 """Pipeline-parallel training: schedules that are proved before they run, and PyTorch stages that run them.
 
-`check`, `search`, `tune`, `plot` and `compile` call the compiler, which the wheel brings. `compile` or `load` gives a `Program`; a `Runner`
-executes it with your own `nn.Module` stages over `torch.distributed` (`pip install "pipec[torch]"`; all else needs no PyTorch).
+`check`, `search`, `tune`, `plot` and `compile` call the compiler, which the wheel brings. `compile` or `load` gives a
+`Program`; a `Runner` executes it with your own `nn.Module` stages over `torch.distributed` (`pip install
+"pipec[torch]"`; all else needs no PyTorch).
 """
 
 from typing import TYPE_CHECKING, Any

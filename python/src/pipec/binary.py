@@ -17,8 +17,8 @@ _NAME = "pipec.exe" if sys.platform == "win32" else "pipec"
 def find_compiler() -> str:
     """The path of the `pipec` program.
 
-    It is what the environment variable `PIPEC` names, or else the one that was installed with this package (whether or not its virtual
-    environment is activated), or else the first on `PATH`.
+    It is what the environment variable `PIPEC` names, or else the one that was installed with this package (whether or
+    not its virtual environment is activated), or else the first on `PATH`.
 
     Raises:
         CompileError: There is none.
@@ -44,7 +44,9 @@ def _runs(path: str | Path) -> bool:
 
 
 def _installed() -> Iterator[Path]:
-    """Where pip puts programs of a package: of this environment, of the user, and beside a folder of `pip install --target`."""
+    """Where pip puts programs of a package: of this environment, of the user, and beside a folder of `pip install
+    --target`.
+    """
     yield Path(sysconfig.get_path("scripts")) / _NAME
     yield Path(sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user"))) / _NAME
     yield Path(__file__).parent.parent / "bin" / _NAME

@@ -24,11 +24,15 @@ class Source:
 
     text: str
     settings: Mapping[str, int] = field(default_factory=dict)
-    """Parameters that it needs, unless others are given: what a search finds is for some `devices` and `microbatches`."""
+    """Parameters that it needs, unless others are given: what a search finds is for some `devices` and
+    `microbatches`.
+    """
 
 
 Target = Path | Source
-"""A `.pipe` file, a schedule of PyTorch as `.csv`, a schedule of the standard library such as `std:v_half`, or a `Source`."""
+"""A `.pipe` file, a schedule of PyTorch as `.csv`, a schedule of the standard library such as `std:v_half`, or a
+`Source`.
+"""
 
 
 class Options(TypedDict, total=False):
@@ -47,7 +51,9 @@ class Options(TypedDict, total=False):
     cost: str | None
     """Durations of tasks in any one unit, such as `F=1,B=1.2,W=0.8,comm=0.1`."""
     memory: str | float | None
-    """Limit of the activations of each device, in units (one microbatch of one device's share of the model), or such as `30GiB`."""
+    """Limit of the activations of each device, in units (one microbatch of one device's share of the model), or such as
+    `30GiB`.
+    """
     activation: str | None
     """What activations count in units, such as `W=0.5`."""
     recompute: str | None
@@ -124,7 +130,9 @@ def _options(options: Mapping[str, Any]) -> list[str]:
 
 
 def flags(**given: Any) -> list[str]:
-    """Options of one command as arguments: `True` is a flag, a list is joined by commas, `None` and `False` are left out."""
+    """Options of one command as arguments: `True` is a flag, a list is joined by commas, `None` and `False` are left
+    out.
+    """
     arguments = []
     for name, value in given.items():
         option = "--" + name.rstrip("_").replace("_", "-")

@@ -89,7 +89,8 @@ def search(
         program = pipec.compile(found.as_source())
 
     Args:
-        target: Which devices, stages, costs and limits; without `memory`, devices may hold what the fullest one holds in the target.
+        target: Which devices, stages, costs and limits; without `memory`, devices may hold what the fullest one holds
+            in the target.
         objective: What is to be short: `makespan` (the default) or `longest-stage`.
         time: Stops after this many seconds, with the best so far; 20 by default.
         rounds: Rounds of improvement, each twice as long as the one before; 8 by default.
@@ -177,7 +178,9 @@ def plot(target: Target, **options: Unpack[Options]) -> Picture:
 
 
 def _picture(target: Target, found: Mapping[str, Any], options: Mapping[str, Any]) -> Picture:
-    """The timeline of what a search has found, or else of its target. The source that was found has its own tasks and sizes."""
+    """The timeline of what a search has found, or else of its target. The source that was found has its own tasks and
+    sizes.
+    """
     if found.get("source") is None:
         return Picture(target, options)
     of_target = ("devices", "microbatches", "settings", "schedule", "pipeline", "recompute", "layout")

@@ -16,7 +16,9 @@ class ProgramError(PipecError):
 
 
 class UnsupportedError(PipecError):
-    """A program that is sound, but not for what it is to run with: ties that it does not know, or this version of torch; the text says what to do."""
+    """A program that is sound, but not for what it is to run with: ties that it does not know, or this version of
+    torch; the text says what to do.
+    """
 
 
 class StageError(PipecError):

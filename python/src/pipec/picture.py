@@ -16,7 +16,9 @@ from .command import Target, call, failure, flags
 
 @dataclass(frozen=True)
 class Picture:
-    """The timeline of a target: who does what when, and what it holds. Drawn when it is looked at; a rejected target too."""
+    """The timeline of a target: who does what when, and what it holds. Drawn when it is looked at; a rejected target
+    too.
+    """
 
     target: Target
     options: Mapping[str, Any]

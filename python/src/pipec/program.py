@@ -49,12 +49,16 @@ class Operand:
     value: int
     access: str
     ahead: int = 0
-    """How many microbatches after that of the run the value belongs to, before it if negative: slices read each other's values."""
+    """How many microbatches after that of the run the value belongs to, before it if negative: slices read each other's
+    values.
+    """
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """The part of a stage's weights that an update changes, in bytes of the program's weights; with a group, a member's share."""
+    """The part of a stage's weights that an update changes, in bytes of the program's weights; with a group, a member's
+    share.
+    """
 
     number: int
     begin: int
@@ -82,7 +86,9 @@ class Exec:
 
 @dataclass(frozen=True)
 class Device:
-    """The program of one device: what is filled before the first step, and each step; `peak` is the most bytes of it alive at once."""
+    """The program of one device: what is filled before the first step, and each step; `peak` is the most bytes of it
+    alive at once.
+    """
 
     n_buffers: int
     n_tokens: int
@@ -93,7 +99,9 @@ class Device:
 
 @dataclass(frozen=True)
 class Read:
-    """What a stage takes from another one: the value, and the value of the gradient that it gives back, if it has one."""
+    """What a stage takes from another one: the value, and the value of the gradient that it gives back, if it has
+    one.
+    """
 
     value: int
     gradient: int | None
@@ -101,7 +109,9 @@ class Read:
 
 @dataclass(frozen=True)
 class Write:
-    """What a stage hands on: the value, and the gradients that its readers give back, in the order in which they are added up."""
+    """What a stage hands on: the value, and the gradients that its readers give back, in the order in which they are
+    added up.
+    """
 
     value: int
     gradients: tuple[int, ...]
@@ -152,7 +162,9 @@ class Program:
     n_steps: int
     n_slices: int
     lags: tuple[tuple[int, ...], ...]
-    """By stage and microbatch of a step: how many updates fewer than the step's number the weights have that its tasks read."""
+    """By stage and microbatch of a step: how many updates fewer than the step's number the weights have that its tasks
+    read.
+    """
     groups: tuple[tuple[int, ...], ...]
     values: tuple[Value, ...]
     execs: tuple[Exec, ...]

@@ -47,7 +47,9 @@ class Diagnostic:
 
 @dataclass(frozen=True)
 class DeviceReport:
-    """What one device does in a step. Times are in the unit of the costs (milliseconds with a cluster), activations in units."""
+    """What one device does in a step. Times are in the unit of the costs (milliseconds with a cluster), activations in
+    units.
+    """
 
     device: int
     first_start: float | None
@@ -64,7 +66,9 @@ class DeviceReport:
 
 @dataclass(frozen=True)
 class Check:
-    """A checked target: whether it is accepted, how long it takes and what it holds. In a notebook it shows its timeline."""
+    """A checked target: whether it is accepted, how long it takes and what it holds. In a notebook it shows its
+    timeline.
+    """
 
     ok: bool
     """Whether dependencies, freedom from deadlock and memory are proved."""

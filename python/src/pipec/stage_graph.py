@@ -13,8 +13,8 @@ from .program import LETTERS, Exec, Program, Read, Stage, Write
 def stages_of(program: Program) -> tuple[Stage, ...]:
     """The stages of a program.
 
-    A forward reads and writes activations; the backward reads the gradients of what the forward wrote, one from each reader, and writes
-    one for each number that it read. Both name them in the same order.
+    A forward reads and writes activations; the backward reads the gradients of what the forward wrote, one from each
+    reader, and writes one for each number that it read. Both name them in the same order.
 
     Raises:
         ProgramError: A stage has no forward, or gradients do not fit its activations.

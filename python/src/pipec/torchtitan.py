@@ -1,13 +1,14 @@
 """Any schedule in torchtitan: its own places of stages, and its own order of tasks.
 
-torchtitan places stages by the name of one of PyTorch's schedules, in turn or as a V. `install` puts a schedule of `pipec` in the place of
-those, for all models whose pipelines torchtitan builds::
+torchtitan places stages by the name of one of PyTorch's schedules, in turn or as a V. `install` puts a schedule of
+`pipec` in the place of those, for all models whose pipelines torchtitan builds::
 
     import pipec.torchtitan
 
     pipec.torchtitan.install("std:v_half", devices=4, microbatches=8)
 
-Tried with torchtitan 0.3.0. PyTorch's runtime executes the schedule, so it must be one that `pipec build --emit torch-csv` writes.
+Tried with torchtitan 0.3.0. PyTorch's runtime executes the schedule, so it must be one that `pipec build --emit
+torch-csv` writes.
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ _REPLACED = ("_get_pipeline_metadata", "_get_pp_rank_to_stage_indices_mapping", 
 
 
 def install(target: Target, **options: Unpack[Options]) -> Program:
-    """Lets torchtitan build the pipelines of this process with a schedule. Call it on every rank before the trainer is made.
+    """Lets torchtitan build the pipelines of this process with a schedule. Call it on every rank before the trainer is
+    made.
 
     Args:
         target: A schedule or pipeline, or a table of PyTorch as `.csv`.
-        **options: `devices` as `pipeline_parallel_degree`, `microbatches` as `local_batch_size` by `pipeline_parallel_microbatch_size`, and
-            the others of `pipec.Options`.
+        **options: `devices` as `pipeline_parallel_degree`, `microbatches` as `local_batch_size` by
+            `pipeline_parallel_microbatch_size`, and the others of `pipec.Options`.
 
     Returns:
         The program: `stages_on(rank)` has the stages of a rank.

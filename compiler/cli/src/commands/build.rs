@@ -73,7 +73,7 @@ pub(crate) enum Emit {
     MegatronLayout,
     /// The microbatches and chunks that Megatron-LM's interleaved 1F1B takes in turn, if it is what the schedule says
     MegatronTable,
-    /// The options with which Megatron-LM runs the schedule, with those of the model's division, if its loops run it
+    /// The options that make Megatron-LM run the schedule: pipeline, parallelism and batch
     MegatronArgs,
 }
 

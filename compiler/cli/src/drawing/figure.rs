@@ -1,7 +1,8 @@
 //! The picture that a page saves: what `pipec plot -o x.svg` draws, or how to have that drawn.
 
 use pipe_compiler::Compilation;
-use pipe_plot::{Picture, svg};
+use pipe_plot::Picture;
+use pipe_plot::render::svg;
 use serde::Serialize;
 
 /// The picture of more tasks is not in the page: it would be most of it.

@@ -6,7 +6,7 @@ pub mod html;
 pub mod terminal;
 
 use pipe_ir::task::TaskKind;
-pub use pipe_plot::svg;
+pub use pipe_plot::render::svg;
 
 /// The one letter that stands for a kind in pictures: both halves of a fused backward are a `B`.
 pub fn letter(kind: TaskKind) -> char {

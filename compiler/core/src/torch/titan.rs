@@ -2,8 +2,8 @@
 //! stage, and how many microbatches there are.
 //!
 //! torchtitan takes the places of stages from the name of a schedule, also where the schedule itself is a table
-//! (`_get_pp_rank_to_stage_indices_mapping` in `torchtitan/distributed/pipeline_parallel.py`, version 0.3.0): in turn
-//! for all names but those of the two schedules in a V, which have two stages on each rank.
+//! (`_get_pp_rank_to_stage_indices_mapping` in `torchtitan/distributed/pipeline_parallel.py`, version 0.3.0). Two
+//! names, `ZBVZeroBubble` and `DualPipeV`, give each rank two stages in a V; all others place stages round-robin.
 
 use super::refusals::refusals;
 use crate::analyze::Analysis;
@@ -82,7 +82,7 @@ fn name(schedule: &Schedule) -> Result<&'static str, Diagnostic> {
     }
     let stage = elsewhere(&in_turn).unwrap_or(StageId(0));
     let message = format!(
-        "{stage} lives on d{}, and torchtitan places stages in turn over the ranks, or two on each rank as a V",
+        "{stage} lives on d{}, but torchtitan places stages round-robin, or as a V with two on each rank",
         home(stage)
     );
     let error = Diagnostic::error(Code::CannotExport, schedule.placement_span, "no such placement there", message);

@@ -10,7 +10,7 @@ const LEAST: f64 = 2.0;
 pub enum Crop {
     /// The warm-up, a piece of the steady state and the cool-down.
     Fitting,
-    /// Pieces of time: start, and end unless it is that of the timeline.
+    /// The pieces that are shown, as start and end; no end means the end of the timeline.
     Pieces(Vec<(f64, Option<f64>)>),
 }
 

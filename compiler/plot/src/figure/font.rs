@@ -54,7 +54,7 @@ pub(super) fn wrap(words: &str, (size, bold): (f64, bool), room: f64) -> Vec<Str
 #[cfg(test)]
 mod tests {
     use super::{BOLD, CAPITALS, MORE, REGULAR, advance};
-    use crate::pdf::{ASCENT, BOUNDS, DESCENT};
+    use crate::render::pdf::{ASCENT, BOUNDS, DESCENT};
     use ttf_parser::Face;
 
     #[test]

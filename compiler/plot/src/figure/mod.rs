@@ -1,7 +1,6 @@
 //! Figures of timelines: a track per device, a colour per kind, letters and microbatch numbers, axis and legend.
 //!
-//! [`draw`] lays a figure out as a [`Scene`], once; [`svg`](crate::svg), [`pdf`](crate::pdf) and
-//! [`tikz`](crate::tikz) write it.
+//! [`draw`] lays a figure out as a [`Scene`], once; [`render`](crate::render) writes it.
 
 mod axis;
 mod crop;

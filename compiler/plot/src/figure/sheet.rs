@@ -382,7 +382,7 @@ impl<'a> Sheet<'a> {
                 let at = [start + width / 2.0, middle + font::CAPITALS * sizes.number / 2.0];
                 numbers.push(Text { at, anchor: Anchor::Middle, size: sizes.number, bold: false, colour, words });
             };
-            // The colour of a task that never runs does not say of which stage it is.
+            // A task that never runs has no colour of its stage, so its text names the stage.
             let has_stages = !mark.runs && track.stages.len() > 1;
             if has_stages && height >= 2.2 * sizes.number {
                 write(top + 0.28 * height, words);

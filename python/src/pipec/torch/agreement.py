@@ -1,4 +1,6 @@
-"""What the ranks of a runner agree on when it is made: where programs or settings differ, they would wait for each other forever."""
+"""What the ranks of a runner agree on when it is made: where programs or settings differ, they would wait for each
+other forever.
+"""
 
 from __future__ import annotations
 

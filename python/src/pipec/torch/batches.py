@@ -14,8 +14,10 @@ from ..errors import StageError
 Tensors = tuple[Tensor, ...]
 Microbatch = Union[Tensor, Tensors, Mapping[str, Any], "Given", None]
 Batch = Union[Microbatch, Sequence[Microbatch]]
-"""A batch: a tensor, a tuple of tensors, or a dict of them for keyword arguments, whose first axis is cut into equal microbatches; or a list with
-an entry for each microbatch, which may be `None` where this rank does not need it. What is no tensor in a dict is the same for all."""
+"""A batch: a tensor, a tuple of tensors, or a dict of them for keyword arguments, whose first axis is cut into equal
+microbatches; or a list with an entry for each microbatch, which may be `None` where this rank does not need it. What is
+no tensor in a dict is the same for all.
+"""
 Batches = Union[Batch, Mapping[int, Batch]]
 """A batch, or one for each of several stages."""
 

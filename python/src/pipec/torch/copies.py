@@ -1,4 +1,6 @@
-"""Copies between the memory of a device and that of its host: one stream each way on a GPU, plain copies to other memory on a CPU."""
+"""Copies between the memory of a device and that of its host: one stream each way on a GPU, plain copies to other
+memory on a CPU.
+"""
 
 from __future__ import annotations
 

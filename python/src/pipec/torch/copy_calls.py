@@ -1,4 +1,6 @@
-"""Turns the copies of a device's list into calls: of what tasks hand on, of what autograd saves, of weights and of the optimizer's state."""
+"""Turns the copies of a device's list into calls: of what tasks hand on, of what autograd saves, of weights and of the
+optimizer's state.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ SAVED = ("saved_for_input", "saved_for_weight")
 
 
 class Copies:
-    """The copies of a list; `holds` and `gathered` are those of its translator: what is in each buffer, and weights that have come."""
+    """The copies of a list; `holds` and `gathered` are those of its translator: what is in each buffer, and weights
+    that have come.
+    """
 
     def __init__(
         self, machine: Machine, holds: dict[int, tuple[int, int]], gathered: dict[int, Resident], trains: bool

@@ -1,4 +1,6 @@
-"""Turns the instruction list of a device into Python calls, one for each instruction that has something to do, in its order."""
+"""Turns the instruction list of a device into Python calls, one for each instruction that has something to do, in its
+order.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,8 @@ def translate(machine: Machine, trains: bool, learns: bool, limit: int) -> Devic
 
 
 def keep_gathered(machine: Machine) -> None:
-    """Weights that come and go stay for the backwards of a stage that, in the program, do not read them: `W`, or that of an embedding.
+    """Weights that come and go stay for the backwards of a stage that, in the program, do not read them: `W`, or that
+    of an embedding.
 
     The modules are the user's, and autograd may read weights there.
     """
@@ -185,7 +188,9 @@ class _Translator:
         return _one_after_the_other(used, task)
 
     def _versions(self, operands: Operands) -> list[Call]:
-        """What gives modules the versions that a forward reads; its backward does so again, to add to the gradients of these."""
+        """What gives modules the versions that a forward reads; its backward does so again, to add to the gradients of
+        these.
+        """
         values = self._machine.program.values
         found: list[Call] = []
         for operand, buffer in operands:

@@ -1,4 +1,6 @@
-"""A `GradScaler` that is the same on all ranks of a pipeline: where a gradient of one of them is infinite, all of them skip the update."""
+"""A `GradScaler` that is the same on all ranks of a pipeline: where a gradient of one of them is infinite, all of them
+skip the update.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class PipelineGradScaler(torch.amp.GradScaler):
         self._per_optimizer_states[id(optimizer)]["found_inf_per_device"] = {found.device: found.clone()}
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> float | None:
-        """Updates the weights, unless a gradient of any rank is not finite; unscales the gradients before, if `unscale_` has not."""
+        """Updates the weights, unless a gradient of any rank is not finite; unscales the gradients before, if
+        `unscale_` has not.
+        """
         if self._enabled and self._per_optimizer_states[id(optimizer)]["stage"] is OptState.READY:
             # Optimizers that divide by the scale themselves would look at the gradients of this rank alone.
             self.unscale_(optimizer)

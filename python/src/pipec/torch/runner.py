@@ -31,6 +31,7 @@ from .copies import Copier
 from .data_parallel.synchronisation import synchronisations
 from .data_parallel.wrappers import find_wrappers
 from .device_list import DeviceList, Machine, keep_gathered, translate
+from .fit import find_device, require_stages
 from .grad_scaler import PipelineGradScaler
 from .stage.slices import Carrying
 from .stage.split_report import SplitReport
@@ -47,12 +48,13 @@ from .weights.updates import MakeOptimizer, Updates, updates
 
 
 class Runner:
-    """Executes a program over `torch.distributed`, in the order of its instructions; rank `r` of the group runs device `r`.
+    """Executes a program over `torch.distributed`, in the order of its instructions; rank `r` of the group runs device
+    `r`.
 
-    A stage is an `nn.Module`. Its arguments are the tensors that flow in, in the order of `program.stages[s].reads`; the first stage gets the
-    microbatch of the inputs. It returns a tensor, or a tuple of tensors, which the stages that read it get as arguments, or a dict or
-    dataclass, which they get as it is; where several values flow out (`writes`), it returns a tuple with an entry for each. All
-    microbatches have the same shapes.
+    A stage is an `nn.Module`. Its arguments are the tensors that flow in, in the order of `program.stages[s].reads`;
+    the first stage gets the microbatch of the inputs. It returns a tensor, or a tuple of tensors, which the stages that
+    read it get as arguments, or a dict or dataclass, which they get as it is; where several values flow out (`writes`),
+    it returns a tuple with an entry for each. All microbatches have the same shapes.
 
     The optimizer is yours::
 
@@ -67,34 +69,39 @@ class Runner:
 
     Args:
         program: The program; the same on all ranks.
-        stages: The modules of the stages that live on this rank's device, by stage, and no others. They are on `device`.
-        loss_fn: Called as `loss_fn(output, *targets)` with the output of the last stage and the targets of a microbatch; returns the mean
-            loss of the microbatch, of shape `[]`. Without it the last stage's module is called with the targets behind its other
-            arguments, and returns the loss itself.
+        stages: The modules of the stages that live on this rank's device, by stage, and no others. They are on
+            `device`.
+        loss_fn: Called as `loss_fn(output, *targets)` with the output of the last stage and the targets of a
+            microbatch; returns the mean loss of the microbatch, of shape `[]`. Without it the last stage's module is
+            called with the targets behind its other arguments, and returns the loss itself.
         device: Where the modules are. By default that of their parameters.
-        group: The process group whose ranks run the devices, or a mesh of one dimension, such as `mesh["pipe"]`; by default all ranks.
-            Its backend carries the tensors: gloo on CPUs, nccl on GPUs. Where it is not all ranks, a program with replicas, or nccl, needs
-            torch 2.15, and every rank has to have made as many process groups before: torch names them by their number.
-        tied: Weights that are one tensor: by name, such as `"3.head.weight"`, the weight that it is, `"0.table.weight"`. On one device the
-            first becomes the second; between devices the program adds up their gradients, or, where it does not, the runner at the end of a
-            step.
+        group: The process group whose ranks run the devices, or a mesh of one dimension, such as `mesh["pipe"]`; by
+            default all ranks. Its backend carries the tensors: gloo on CPUs, nccl on GPUs. Where it is not all ranks, a
+            program with replicas, or nccl, needs torch 2.15, and every rank has to have made as many process groups
+            before: torch names them by their number.
+        tied: Weights that are one tensor: by name, such as `"3.head.weight"`, the weight that it is,
+            `"0.table.weight"`. On one device the first becomes the second; between devices the program adds up their
+            gradients, or, where it does not, the runner at the end of a step.
         average: Whether gradients are those of the mean loss over microbatches, or of the sum.
-        ordered_sums: Whether gradients of more than two replicas are added up in the order of their group, so that they have the same
-            bits in every run; by default on CPUs only, where it costs little.
-        optimizer: Makes the optimizer of some weights, which it gets as a list of names and parameters: `torch.optim.AdamW`, or
-            `partial(torch.optim.AdamW, lr=1e-3)`. `step` then updates the weights as well, where the program says so, and clears their
-            gradients. Needed where that is inside a step: `zero`, `offload` of state, and steps that run on without a flush.
+        ordered_sums: Whether gradients of more than two replicas are added up in the order of their group, so that they
+            have the same bits in every run; by default on CPUs only, where it costs little.
+        optimizer: Makes the optimizer of some weights, which it gets as a list of names and parameters:
+            `torch.optim.AdamW`, or `partial(torch.optim.AdamW, lr=1e-3)`. `step` then updates the weights as well,
+            where the program says so, and clears their gradients. Needed where that is inside a step: `zero`, `offload`
+            of state, and steps that run on without a flush.
         synchronise: Whether replicas and tied weights start with the values of the first device that holds them.
-        names: What the stages' weights are called in the original model, for `state_dict`: by stage a prefix, such as `{3: "layers.3"}`, or a
-            mapping of prefixes, such as `{3: {"0": "layers.6", "1": "layers.7"}}`. Without it names are `stage.name`.
-        patience: Seconds after which a rank that does not get on in a step says on standard error at which instruction it stands, and what
-            it waits for; `None` keeps it silent.
+        names: What the stages' weights are called in the original model, for `state_dict`: by stage a prefix, such as
+            `{3: "layers.3"}`, or a mapping of prefixes, such as `{3: {"0": "layers.6", "1": "layers.7"}}`. Without it
+            names are `stage.name`.
+        patience: Seconds after which a rank that does not get on in a step says on standard error at which instruction
+            it stands, and what it waits for; `None` keeps it silent.
 
     Raises:
-        UnsupportedError: Nobody adds up the gradients of tied weights, or torch is too old to make process groups within a group.
+        UnsupportedError: Nobody adds up the gradients of tied weights, or torch is too old to make process groups
+            within a group.
         ProgramError: Ranks have different programs; on all of them.
-        StageError: The modules do not fit the program, or not with data parallelism of their own. Where that is so on one
-            rank, all ranks raise one.
+        StageError: The modules do not fit the program, or not with data parallelism of their own. Where that is so on
+            one rank, all ranks raise one.
     """
 
     def __init__(
@@ -129,7 +136,7 @@ class Runner:
         failure = None
         try:
             self._require_fit(dist.get_world_size(whole), optimizer)
-            self._device = self._find_device(device, dist.get_backend(whole))
+            self._device = find_device(self.rank, self.stages, device, dist.get_backend(whole))
             self._owners = ownership.tie(program, self.rank, self.stages, self._tied, optimizer is not None)
         except Exception as error:
             failure = error
@@ -215,47 +222,29 @@ class Runner:
             )
         if n_ranks != program.n_devices:
             raise StageError(f"`{program.name}` is for {program.n_devices} devices, but the group has {n_ranks} ranks")
-        self._require_stages()
+        require_stages(program, self.rank, self.stages)
         self._wrapped = find_wrappers(program, self.rank, self.stages, self._tied)
-
-    def _require_stages(self) -> None:
-        expected, given = set(self.program.stages_on(self.rank)), set(self.stages)
-        where = f"rank {self.rank} runs d{self.rank} of `{self.program.name}`, which has stages {sorted(expected)}"
-        if given - expected:
-            raise StageError(f"{where}, but a module is given for {sorted(given - expected)} as well")
-        if expected - given:
-            raise StageError(f"{where}, but no module is given for {sorted(expected - given)}")
-
-    def _find_device(self, device: torch.device | str | None, backend: str) -> torch.device:
-        found = {one.device for module in self.stages.values() for one in module.parameters()}
-        if device is not None:
-            found = {torch.device(device)}
-        if len(found) > 1:
-            raise StageError(f"the modules of rank {self.rank} are on several devices: {sorted(map(str, found))}")
-        of_modules = found.pop() if found else torch.device("cpu")
-        if backend == "gloo" and of_modules.type != "cpu":
-            raise StageError(
-                f"gloo carries tensors of the CPU, not of `{of_modules}`: initialise torch.distributed with nccl"
-            )
-        return of_modules
 
     def step(
         self, inputs: Batches = None, targets: Batch = None, *, weights: float | Sequence[float] | Tensor | None = None
     ) -> list[Tensor]:
-        """Runs all microbatches forward and backward, and adds to the gradients of the weights. A collective call: all ranks make it.
+        """Runs all microbatches forward and backward, and adds to the gradients of the weights. A collective call: all
+        ranks make it.
 
         Args:
-            inputs: What the first stage gets: a tensor `[rows, ..]`, a tuple of such tensors, or a dict of them for keyword arguments, which
-                are cut into as many equal microbatches as the program has; or a list with an entry for each microbatch. Where several stages
-                take inputs, a mapping with the batch of each; to a stage into which activations flow they come behind those. Ranks that hold no such
-                stage may pass `None`; entries of microbatches that this rank does not run (replicas) may be `None`.
+            inputs: What the first stage gets: a tensor `[rows, ..]`, a tuple of such tensors, or a dict of them for
+                keyword arguments, which are cut into as many equal microbatches as the program has; or a list with an
+                entry for each microbatch. Where several stages take inputs, a mapping with the batch of each; to a
+                stage into which activations flow they come behind those. Ranks that hold no such stage may pass `None`;
+                entries of microbatches that this rank does not run (replicas) may be `None`.
             targets: Likewise for the loss, on the ranks of the last stage.
-            weights: What the losses are multiplied with in the sum of which gradients are computed: one number, or one for each microbatch
-                (of each slice, where there are any), on the ranks of the last stage. Without it they are equal parts, or ones (`average`).
+            weights: What the losses are multiplied with in the sum of which gradients are computed: one number, or one
+                for each microbatch (of each slice, where there are any), on the ranks of the last stage. Without it
+                they are equal parts, or ones (`average`).
 
         Returns:
-            The losses of the microbatches that this rank computed, in ascending order of microbatches: detached, of shape `[]`, not
-            divided by their number. Empty on ranks without the last stage.
+            The losses of the microbatches that this rank computed, in ascending order of microbatches: detached, of
+            shape `[]`, not divided by their number. Empty on ranks without the last stage.
 
         Raises:
             StageError: Inputs, outputs or the loss do not fit. Other ranks then wait for this one, until their timeout.
@@ -272,14 +261,16 @@ class Runner:
     def evaluate(self, inputs: Batches = None, targets: Batch = None) -> list[Tensor]:
         """The losses of a batch, without gradients: only the forwards run. Arguments and result are those of `step`.
 
-        Lists may have any number of microbatches, of any shapes. Modules keep their mode: call their `eval` before, where they have dropout
-        or batch norms.
+        Lists may have any number of microbatches, of any shapes. Modules keep their mode: call their `eval` before,
+        where they have dropout or batch norms.
         """
         found = (self._step.losses for _ in self._forwards(inputs, targets, needs_targets=True))
         return [one for losses in found for one in losses if one is not None]
 
     def predict(self, inputs: Batches = None) -> list[Any]:
-        """What the module of the last stage returns for each microbatch that this rank computes, without gradients; empty on other ranks."""
+        """What the module of the last stage returns for each microbatch that this rank computes, without gradients;
+        empty on other ranks.
+        """
         found = (self._step.outputs for _ in self._forwards(inputs, None, needs_targets=False))
         return [one for outputs in found for one in outputs if one is not None]
 
@@ -312,7 +303,9 @@ class Runner:
         return False
 
     def _agree_on_forwards(self, number: int, is_other: bool) -> tuple[int, bool]:
-        """How many microbatches all ranks evaluate, and whether their shapes are announced again; ranks without data do not know it."""
+        """How many microbatches all ranks evaluate, and whether their shapes are announced again; ranks without data do
+        not know it.
+        """
         mine = torch.tensor([number, is_other])
         of_all = [torch.empty_like(mine) for _ in self.program.devices]
         dist.all_gather(of_all, mine, group=self._machine.transport.control)
@@ -325,7 +318,9 @@ class Runner:
         return total, is_new or any(bool(one[1]) for one in of_all)
 
     def mean_loss(self, losses: list[Tensor]) -> float:
-        """The mean of the losses that `step` or `evaluate` returned, over the microbatches of all ranks. A collective call."""
+        """The mean of the losses that `step` or `evaluate` returned, over the microbatches of all ranks. A collective
+        call.
+        """
         total = sum((one.double() for one in losses), torch.zeros((), dtype=torch.float64, device=self._device))
         both = torch.stack([total, torch.full_like(total, len(losses))])
         dist.all_reduce(both, group=self._group)
@@ -336,24 +331,32 @@ class Runner:
         return (parameter for _, parameter in self.named_parameters())
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """The same with their names: the stage and the name there, such as `0.table.weight`; tied weights have that of their owner."""
+        """The same with their names: the stage and the name there, such as `0.table.weight`; tied weights have that of
+        their owner.
+        """
         return ownership.named_weights(self.stages, self._owners)
 
     @property
     def optimizers(self) -> list[torch.optim.Optimizer]:
-        """What `optimizer` has made: one for each stage, chunk or share that is updated by itself. Hooks and learning rates go here."""
+        """What `optimizer` has made: one for each stage, chunk or share that is updated by itself. Hooks and learning
+        rates go here.
+        """
         return self._updates.optimizers
 
     def split_report(self) -> list[SplitReport]:
-        """Of each stage of this rank whose backward is split: how much of it `W` does; after a step. Print them to read them."""
+        """Of each stage of this rank whose backward is split: how much of it `W` does; after a step. Print them to read
+        them.
+        """
         halves = (one for one in self._machine.stages.values() if "W" in one.stage.kinds)
         return [one.split_report() for one in halves]
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0, *, error_if_nonfinite: bool = False) -> Tensor:
-        """Scales the gradients of all ranks down, so that their norm is at most `max_norm`. A collective call: all ranks make it.
+        """Scales the gradients of all ranks down, so that their norm is at most `max_norm`. A collective call: all
+        ranks make it.
 
-        It does what `torch.nn.utils.clip_grad_norm_` does with the weights of the whole model: those that several ranks hold (replicas,
-        tied weights) count once, and those that are sharded (`fully_shard`, `parallelize_module`) as a whole.
+        It does what `torch.nn.utils.clip_grad_norm_` does with the weights of the whole model: those that several ranks
+        hold (replicas, tied weights) count once, and those that are sharded (`fully_shard`, `parallelize_module`) as a
+        whole.
 
         Returns:
             The norm before; the same on all ranks.
@@ -378,8 +381,8 @@ class Runner:
     def grad_scaler(self, **options: Any) -> PipelineGradScaler:
         """Makes a gradient scaler for this runner; `options` are those of `torch.amp.GradScaler`, such as `init_scale`.
 
-        From then on `step` begins the backwards with scaled gradients; the losses that it returns are not scaled. The rest is as always:
-        `unscale_`, `step` and `update`, each on all ranks.
+        From then on `step` begins the backwards with scaled gradients; the losses that it returns are not scaled. The
+        rest is as always: `unscale_`, `step` and `update`, each on all ranks.
 
         Raises:
             StageError: The optimizer runs inside `step`, which would use scaled gradients.
@@ -414,9 +417,11 @@ class Runner:
 
     @contextmanager
     def whole_weights(self) -> Iterator[None]:
-        """Inside, all weights of this rank's stages are there, to be read or saved. A collective call: all ranks make it.
+        """Inside, all weights of this rank's stages are there, to be read or saved. A collective call: all ranks make
+        it.
 
-        Between steps that is so without it, unless replicas keep shares (`zero` 3) or weights live with the host (`offload parameters`).
+        Between steps that is so without it, unless replicas keep shares (`zero` 3) or weights live with the host
+        (`offload parameters`).
         """
         machine = self._machine
         kept = [*(machine.shares[one] for one in sorted(machine.shares)), *machine.hosts.values()]
@@ -429,16 +434,19 @@ class Runner:
                 one.scatter()
 
     def state_dict(self) -> dict[str, Any]:
-        """The weights and buffers of this rank's stages, by their names in the original model (`names`). A collective call.
+        """The weights and buffers of this rank's stages, by their names in the original model (`names`). A collective
+        call.
 
-        A runner can be given to `torch.distributed.checkpoint` as it is: `dcp.save({"model": runner}, checkpoint_id=folder)`.
+        A runner can be given to `torch.distributed.checkpoint` as it is: `dcp.save({"model": runner},
+        checkpoint_id=folder)`.
         """
         machine = self._machine
         with self.whole_weights():
             return model_state(self.stages, self._names, copies=bool(machine.shares or machine.hosts))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Loads what of a state belongs to this rank's stages, whichever schedule has saved it, or the whole model. A collective call.
+        """Loads what of a state belongs to this rank's stages, whichever schedule has saved it, or the whole model. A
+        collective call.
 
         Raises:
             StageError: Something of theirs is missing.
@@ -452,9 +460,11 @@ class Runner:
             weights.begin_alike()
 
     def optimizer_state_dict(self, *optimizers: torch.optim.Optimizer) -> dict[str, Any]:
-        """The state of this rank's optimizers, by the original names of their weights, so that another schedule can load it.
+        """The state of this rank's optimizers, by the original names of their weights, so that another schedule can
+        load it.
 
-        Without arguments it is that of `optimizers`. An optimizer without state gets some first, so that there is something to load into.
+        Without arguments it is that of `optimizers`. An optimizer without state gets some first, so that there is
+        something to load into.
 
         Raises:
             StageError: An optimizer updates shares or versions of weights, which have no names in the original model.

@@ -1,4 +1,6 @@
-"""Weights and optimizers' state under the names of the original model, so that any other schedule or a plain model can load them."""
+"""Weights and optimizers' state under the names of the original model, so that any other schedule or a plain model can
+load them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from torch import nn
 from ..errors import StageError
 
 Names = Mapping[int, Union[str, Mapping[str, str]]]
-"""By stage, the prefix that its names have in the original model; or by prefix of its names, that in the original model."""
+"""By stage, the prefix that its names have in the original model; or by prefix of its names, that in the original
+model.
+"""
 
 
 def original(names: Names | None, stage: int, name: str) -> str:

@@ -1,7 +1,8 @@
 """Moves tensors between ranks: one channel for each sender, receiver and class, as the instructions say.
 
-The shapes of what flows are not in a program, so the first transfer of each value is announced: a small message over gloo says how many
-tensors there are, their types and shapes, and which of them need gradients. From the second step on only the tensors travel.
+The shapes of what flows are not in a program, so the first transfer of each value is announced: a small message over
+gloo says how many tensors there are, their types and shapes, and which of them need gradients. From the second step on
+only the tensors travel.
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ class Incoming:
 class Transport:
     """The transfers of one device.
 
-    On gloo each transfer has a tag of its own. Other backends have no tags, but carry what a channel is given in order; there each class and
-    direction has a process group, so that no transfer waits behind one of another channel.
+    On gloo each transfer has a tag of its own. Other backends have no tags, but carry what a channel is given in order;
+    there each class and direction has a process group, so that no transfer waits behind one of another channel.
     """
 
     def __init__(
@@ -172,7 +173,8 @@ class Transport:
         return incoming
 
     def learn(self, incoming: Incoming, remembers: bool) -> None:
-        """Waits for the announcement of a value, and starts to receive it, after all that come before it in its channel.
+        """Waits for the announcement of a value, and starts to receive it, after all that come before it in its
+        channel.
 
         With `remembers` later ones have the same forms.
         """
@@ -209,7 +211,9 @@ class Transport:
             incoming.works.append(work)
 
     def retire(self, instruction: SendStart, works: list[Any]) -> None:
-        """Ends a send, and waits for an earlier one of its channel: a rank need not stand still until the other one has come."""
+        """Ends a send, and waits for an earlier one of its channel: a rank need not stand still until the other one has
+        come.
+        """
         sent = self._sent.setdefault((instruction.to, instruction.kind), deque())
         sent.append(works)
         if len(sent) > SENDS_BEHIND:
@@ -234,7 +238,9 @@ def _wait(works: list[Any]) -> None:
 
 
 def control_group(group: dist.ProcessGroup) -> dist.ProcessGroup:
-    """The group over which ranks exchange objects and announcements: the same, or one of gloo beside it. A collective call."""
+    """The group over which ranks exchange objects and announcements: the same, or one of gloo beside it. A collective
+    call.
+    """
     if dist.get_backend(group) in TAGGED:
         return group
     return _same(group, dist.get_process_group_ranks(group), "gloo")
@@ -243,8 +249,8 @@ def control_group(group: dist.ProcessGroup) -> dist.ProcessGroup:
 def new_group(whole: dist.ProcessGroup, ranks: list[int], backend: str | None = None) -> dist.ProcessGroup | None:
     """A process group of some ranks of a group, `None` for the others; all ranks of the group call it.
 
-    torch names groups by how many a rank has made, so a rank that is no member makes one for itself, where not all ranks of the run
-    take part. Before 2.15 it counted otherwise, and ranks waited for each other under different names.
+    torch names groups by how many a rank has made, so a rank that is no member makes one for itself, where not all
+    ranks of the run take part. Before 2.15 it counted otherwise, and ranks waited for each other under different names.
 
     Raises:
         UnsupportedError: Not all ranks take part, and torch is too old for that.

@@ -18,7 +18,9 @@ BETWEEN_STEPS = -1
 
 
 class Watchdog:
-    """Watches the steps of one rank. `place` is the number of the call that runs: all that is written for an instruction."""
+    """Watches the steps of one rank. `place` is the number of the call that runs: all that is written for an
+    instruction.
+    """
 
     __slots__ = ("__weakref__", "_is_watched", "_patience", "_positions", "_program", "_rank", "n_steps", "place")
 

@@ -14,7 +14,8 @@ use crate::output::{Failure, colours_out, form_of, print, print_page, terminal_w
 use figure::Width;
 use pipe_compiler::{Certificates, Compilation};
 use pipe_plot::figure::Medium;
-use pipe_plot::{Picture, figure as figures, pdf, svg, tikz};
+use pipe_plot::render::{pdf, svg, tikz};
+use pipe_plot::{Picture, figure as figures};
 use pipe_syntax::source::Sources;
 use std::path::{Path, PathBuf};
 

@@ -1,9 +1,11 @@
-// A plan and its run: how a task differs, where the time between them went, which costs were wrong, and what would have been shorter.
+// A plan and its run: how a task differs, where the time between them went, which costs were wrong, and what would
+// have been shorter.
 
 /// So many rows of late starts are told apart.
 const DEVICES = 12;
 
-/// Milliseconds as `pipec diff` prints them: all in the unit of the run's time, which has five digits, so that they stand below each other.
+/// Milliseconds as `pipec diff` prints them: all in the unit of the run's time, which has five digits, so that their
+/// decimal points align.
 function millis(diff) {
   const most = diff.measured_ms < 10_000 ? Math.min(diff.measured_ms, 999) : diff.measured_ms;
   const [unit, long] = TIMES.findLast(([, size]) => size <= most) ?? ["ms", 1];

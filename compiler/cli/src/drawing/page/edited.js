@@ -1,4 +1,5 @@
-// A source that is edited beside the timeline: a task marks its statement in the editor, and the cursor there lights the tasks of its statement.
+// A source that is edited beside the timeline: a task marks its statement in the editor, and the cursor lights the tasks
+// of its statement.
 
 class Edited {
   /// `editor` has the `name` of its source, and `isAs(text)`, whether its text is this one. It marks statements

@@ -1,4 +1,4 @@
-//! Colours that every terminal has, the nearest ones to those of the palette.
+//! Maps the colours of the palette to the nearest ones of a terminal.
 
 use pipe_ir::task::TaskKind;
 use pipe_plot::palette::{Colour, Ground, shade};

@@ -1,1 +1,3 @@
-"""Data parallelism that the modules of stages bring along: gradients go between replicas once a step, when they are complete."""
+"""Data parallelism that the modules of stages bring along: gradients go between replicas once a step, when they are
+complete.
+"""

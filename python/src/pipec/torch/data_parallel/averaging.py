@@ -1,4 +1,6 @@
-"""Averages gradients where `DistributedDataParallel` replicates a module: it would do so at each backward, and `B` and `W` are several."""
+"""Averages gradients where `DistributedDataParallel` replicates a module: it would do so at each backward, and `B` and
+`W` are several.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ class Replica:
         return not self._synced
 
     def pause(self) -> None:
-        """Keeps the module from averaging by itself; buffers such as those of a batch norm are still taken over once a step."""
+        """Keeps the module from averaging by itself; buffers such as those of a batch norm are still taken over once a
+        step.
+        """
         if self._composable is not None:
             self._synced = not self._state()._no_sync
             self._composable.set_requires_gradient_sync(False)
@@ -97,7 +101,9 @@ def _hooked(module: nn.Module) -> DistributedDataParallel:
 
 
 class Averaging:
-    """The average of some gradients over a group, once in each step; what earlier steps have left is an average already."""
+    """The average of some gradients over a group, once in each step; what earlier steps have left is an average
+    already.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""Stages that `fully_shard` has sharded: weights are gathered once in a step, and gradients scattered once, when they are complete.
+"""Stages that `fully_shard` has sharded: weights are gathered once in a step, and gradients scattered once, when they
+are complete.
 
 Between the two, all halves of all backwards find the weights whole, as the graphs of their forwards have left them.
 """
@@ -19,7 +20,9 @@ _CALLBACK = "_root_post_backward_final_callback"
 
 
 class Sharding:
-    """The sharded modules of one stage. `waits_at_once` where they cannot reduce at the same time as those of other stages."""
+    """The sharded modules of one stage. `waits_at_once` where they cannot reduce at the same time as those of other
+    stages.
+    """
 
     def __init__(self, stage: int, roots: Sequence[FSDPModule], after: int, waits_at_once: bool) -> None:
         self.after = after

@@ -1,4 +1,6 @@
-"""When the gradients of a rank's weights are complete, and what then brings them together with those of other replicas."""
+"""When the gradients of a rank's weights are complete, and what then brings them together with those of other
+replicas.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,9 @@ def synchronisations(
 def _averages(
     wrapped: Mapping[int, Wrapped], complete: Mapping[Parameter, int], on: torch.device
 ) -> Iterable[Averaging]:
-    """An average for each group of ranks, and for each moment at which gradients are complete; tied weights are in one of them."""
+    """An average for each group of ranks, and for each moment at which gradients are complete; tied weights are in one
+    of them.
+    """
     replicas = [Replica(module) for one in wrapped.values() for module in one.replicated]
     by_moment: dict[tuple[int, dist.ProcessGroup], dict[Parameter, str]] = {}
     homes: dict[tuple[int, dist.ProcessGroup], list[Replica]] = {}

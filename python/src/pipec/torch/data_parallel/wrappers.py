@@ -27,7 +27,9 @@ class Wrapped:
     """The outermost wrappers in the module of a stage."""
 
     replicated: tuple[nn.Module, ...]
-    """Modules of `DistributedDataParallel`, or to which the composable `replicate` was applied that hooks one to them."""
+    """Modules of `DistributedDataParallel`, or to which the composable `replicate` was applied that hooks one to
+    them.
+    """
     sharded: tuple[FSDPModule, ...]
     """Those that `fully_shard`, or the `replicate` that is built on it, has changed."""
 
@@ -97,7 +99,8 @@ def _refuse_ties(program: Program, stage: int, where: str, tied: Mapping[str, st
 
 
 def _whole_weights(program: Program, device: int, is_sharded: bool) -> str | None:
-    """What a device divides, moves or keeps in versions, which takes weights that are whole tensors: an instruction, as a text.
+    """What a device divides, moves or keeps in versions, which takes weights that are whole tensors: an instruction, as
+    a text.
 
     Gradients of whole weights may be added up by the program and by a wrapper; those of shards are elsewhere.
     """

@@ -1,4 +1,6 @@
-"""Buffers that a forward changes, such as the statistics of a BatchNorm: `F` changes them, and `R`, which repeats it, does not."""
+"""Buffers that a forward changes, such as the statistics of a BatchNorm: `F` changes them, and `R`, which repeats it,
+does not.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ Place = tuple[nn.Module, str]
 
 
 class ChangedBuffers:
-    """Those of the module of one stage. `R` gets copies of what they were before its `F`, so that it computes the same."""
+    """Those of the module of one stage. `R` gets copies of what they were before its `F`, so that it computes the
+    same.
+    """
 
     def __init__(self, module: nn.Module) -> None:
         self._places: list[Place] = [
@@ -28,7 +32,9 @@ class ChangedBuffers:
 
     @contextmanager
     def kept_for(self, microbatch: int) -> Iterator[None]:
-        """Around the `F` of a microbatch. Which buffers it changes is found by the first one in each mode of the modules."""
+        """Around the `F` of a microbatch. Which buffers it changes is found by the first one in each mode of the
+        modules.
+        """
         if not self._places:
             yield
             return

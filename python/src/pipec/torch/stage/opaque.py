@@ -15,10 +15,11 @@ _CHECKPOINTS = "torch.utils.checkpoint"
 
 
 def why_whole(node: Node, below: Iterable[Node]) -> str | None:
-    """Why a node that leads to inputs and to weights should run once, as a text; `below` are those that lead to its weights.
+    """Why a node that leads to inputs and to weights should run once, as a text; `below` are those that lead to its
+    weights.
 
-    Functions in Python are told which of their arguments need gradients, not which are asked for now. What a checkpoint has dropped is
-    computed again in each half.
+    A Python function sees which arguments need gradients, but not which gradients this backward asks for. What a
+    checkpoint has dropped is computed again in each half.
 
     Raises:
         StageError: A checkpoint is one that cannot tell inputs from weights.

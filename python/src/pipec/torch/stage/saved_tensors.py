@@ -1,6 +1,7 @@
 """What autograd saves in a forward, so that it can wait in the memory of the host until the backward.
 
-Weights, and what flows into or out of the stage, are held by others as well, so their memory would not be given back; they stay.
+Weights, and what flows into or out of the stage, are held by others as well, so their memory would not be given back;
+they stay.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ class SavedTensors:
         return tensor
 
     def leave(self) -> Callable[[], None]:
-        """Starts to copy everything to the host, and returns what waits for that and gives the memory of the device back."""
+        """Starts to copy everything to the host, and returns what waits for that and gives the memory of the device
+        back.
+        """
         alive = [
             slot for slot in (one() for one in self._slots.values()) if slot is not None and slot.tensor is not None
         ]

@@ -1,7 +1,9 @@
-"""Slices of a microbatch along its sequence: what a stage hands from each slice to the later ones, such as keys and values, and its gradients.
+"""Slices of a microbatch along its sequence: what a stage hands from each slice to the later ones, such as keys and
+values, and its gradients.
 
-The program has a buffer for what each slice carries, and one for the gradients of what all earlier slices carried, as far as they are added
-up: the backward of a slice adds its part, takes out what is its own, and hands the rest to the slice before.
+The program has a buffer for what each slice carries, and one for the gradients of what all earlier slices carried, as
+far as they are added up: the backward of a slice adds its part, takes out what is its own, and hands the rest to the
+slice before.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ Gradients = list[list["Tensor | None"]]
 
 @dataclass(frozen=True)
 class Carry:
-    """The buffers of one run: of earlier slices in their order, its own, and of gradients from the slice after it and for the one before."""
+    """The buffers of one run: of earlier slices in their order, its own, and of gradients from the slice after it and
+    for the one before.
+    """
 
     earlier: tuple[int, ...]
     own: int | None
@@ -72,7 +76,9 @@ class Carrying:
         ]
 
     def call(self, module: Callable[..., Any], arguments: Sequence[Any], microbatch: int) -> Any:
-        """Runs the module: it gets what earlier slices carry, and returns what it hands on and what it carries itself."""
+        """Runs the module: it gets what earlier slices carry, and returns what it hands on and what it carries
+        itself.
+        """
         if not self._takes:
             self.own = ()
             self._keep()

@@ -1,11 +1,13 @@
 """The two halves of a backward pass: gradients of the inputs first, those of the weights later.
 
-The autograd graph of a stage has a path from its outputs to its inputs. Along it some nodes also lead to weights: the *junctions*. The first
-half computes the gradients of the inputs, and captures what arrives at each junction. The second half starts there, and computes nothing but
-the gradients of weights. Junctions that lead to a common weight form a group, and are run together.
+The autograd graph of a stage has a path from its outputs to its inputs. Along it some nodes also lead to weights: the
+*junctions*. The first half computes the gradients of the inputs, and captures what arrives at each junction. The second
+half starts there, and computes nothing but the gradients of weights. Junctions that lead to a common weight form a
+group, and are run together.
 
-A node that computes all of its gradients whenever it runs (a custom function, a compiled graph, a block that is checkpointed) would do so in
-both halves. The first half then computes the gradients of such a group's weights as well, and the second only adds them.
+A node that computes all of its gradients whenever it runs (a custom function, a compiled graph, a block that is
+checkpointed) would do so in both halves. The first half then computes the gradients of such a group's weights as well,
+and the second only adds them.
 
 Which nodes are junctions is found once for each form of the graph, and known again by the names and edges of its nodes.
 """
@@ -30,7 +32,9 @@ _LEAF = "torch::autograd::AccumulateGrad"
 
 @dataclass(frozen=True)
 class _Group:
-    """Junctions that share weights: their edges, the position of each edge among what was captured, and the weights, all by number of node."""
+    """Junctions that share weights: their edges, the position of each edge among what was captured, and the weights,
+    all by number of node.
+    """
 
     nodes: tuple[int, ...]
     edges: tuple[tuple[int, int], ...]
@@ -115,7 +119,9 @@ def _add(kept: Kept) -> None:
 
 @dataclass(frozen=True)
 class Split:
-    """How the backward of one graph is split: the numbers of weights by half, and what makes the first half compute theirs."""
+    """How the backward of one graph is split: the numbers of weights by half, and what makes the first half compute
+    theirs.
+    """
 
     n_later: int
     n_whole: int
@@ -324,7 +330,9 @@ def _variable(leaf: Node) -> Tensor:
 
 @dataclass(frozen=True)
 class _Start:
-    """Where the second half may begin: a junction with the edges by which gradients arrive, or a root that does not lead to inputs."""
+    """Where the second half may begin: a junction with the edges by which gradients arrive, or a root that does not
+    lead to inputs.
+    """
 
     node: int
     edges: tuple[tuple[int, int], ...]
@@ -350,7 +358,8 @@ def _grouped(starts: Sequence[_Start]) -> list[list[_Start]]:
 def _numbered(
     groups: Sequence[Sequence[_Start]], tops: Sequence[tuple[int, int]]
 ) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...], tuple[_Group, ...]]:
-    """The edges to capture, the roots that do not lead to inputs, and the groups, with the positions of theirs among both.
+    """The edges to capture, the roots that do not lead to inputs, and the groups, with the positions of theirs among
+    both.
 
     The large groups come first, because they run through nodes of others.
     """

@@ -1,4 +1,6 @@
-"""What a module returns around its tensors: dicts, dataclasses and nested tuples are taken apart to travel, and put together behind that."""
+"""What a module returns around its tensors: dicts, dataclasses and nested tuples are taken apart to travel, and put
+together behind that.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ class Structure:
 
 
 def take_apart(value: Any) -> tuple[tuple[Tensor, ...], Structure | None]:
-    """The tensors of a value, and what is around them: nothing around one tensor, or a tuple of them. Without tensors it cannot be taken apart."""
+    """The tensors of a value, and what is around them: nothing around one tensor, or a tuple of them. Without tensors
+    it cannot be taken apart.
+    """
     if isinstance(value, Tensor):
         return (value,), None
     if isinstance(value, (tuple, list)) and all(isinstance(one, Tensor) for one in value):

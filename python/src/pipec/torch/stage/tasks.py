@@ -30,7 +30,9 @@ LossFunction = Callable[..., Tensor]
 
 @dataclass
 class Step:
-    """What a step works on: the contents of buffers and tokens, the losses and outputs by microbatch, the forms of all that flows."""
+    """What a step works on: the contents of buffers and tokens, the losses and outputs by microbatch, the forms of all
+    that flows.
+    """
 
     buffers: list[Any]
     tokens: list[Any]
@@ -44,7 +46,9 @@ class Step:
 
 
 class _Saved:
-    """What a forward leaves for the backward: its inputs, value by value, and the roots of its graph; likewise what slices carry."""
+    """What a forward leaves for the backward: its inputs, value by value, and the roots of its graph; likewise what
+    slices carry.
+    """
 
     __slots__ = ("carried", "deferred", "earlier", "inputs", "roots", "weight")
 
@@ -324,7 +328,9 @@ class StageTasks:
         )
 
     def _roots(self, outputs: Sequence[Tensors]) -> list[Root | None]:
-        """Where the backward begins: one entry for each tensor of which a gradient arrives. An edge does not keep its tensor alive."""
+        """Where the backward begins: one entry for each tensor of which a gradient arrives. An edge does not keep its
+        tensor alive.
+        """
         forms = self._step.forms
         return [
             get_gradient_edge(one) if one.requires_grad else None

@@ -1,4 +1,6 @@
-"""Weights of a stage as one vector for each type, of which the weights of modules are views: so ranks can divide it, and its memory come and go."""
+"""Weights of a stage as one vector for each type, of which the weights of modules are views: so ranks can divide it,
+and its memory come and go.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class Slot:
 
 @dataclass(frozen=True)
 class Piece:
-    """Some numbers of a weight, one behind the other, as a parameter that an optimizer updates: those from `begin` on of the vector."""
+    """Some numbers of a weight, one behind the other, as a parameter that an optimizer updates: those from `begin` on
+    of the vector.
+    """
 
     name: str
     begin: int
@@ -68,7 +72,9 @@ class Vector:
                     slot.parameter.data = view
 
     def pieces(self, begin: int, end: int, memory: Tensor | None = None) -> list[Piece]:
-        """What of each weight is among the numbers `begin..end`: in the vector's own memory, or in another that holds just these."""
+        """What of each weight is among the numbers `begin..end`: in the vector's own memory, or in another that holds
+        just these.
+        """
         source = self.whole[begin:end] if memory is None else memory
         found = []
         for slot, first in self.rows:
@@ -119,7 +125,9 @@ class Resident(ABC):
         return [slot.parameter for slot in rows if slot.parameter is not None]
 
     def keep_for(self, reader: Waiting) -> None:
-        """Names a stage with backwards that, in the program, read no weights: autograd may, so the memory waits for them."""
+        """Names a stage with backwards that, in the program, read no weights: autograd may, so the memory waits for
+        them.
+        """
         self._readers.append(reader)
 
     def release(self) -> None:

@@ -8,7 +8,9 @@ from ...program import Program
 
 
 def in_step_update(program: Program) -> str | None:
-    """The first instruction that needs an optimizer inside the list of a step, as a text; without one, it can be called behind the step."""
+    """The first instruction that needs an optimizer inside the list of a step, as a text; without one, it can be called
+    behind the step.
+    """
     for number, device in enumerate(program.devices):
         fills = (one for one in device.setup if isinstance(one, Fill))
         state = {one.buffer for one in fills if program.values[one.value].kind in ("parameters", "optimizer_state")}

@@ -1,4 +1,6 @@
-"""What lives with the host and comes to the device for its uses: weights of a stage, and the optimizer's state of an update."""
+"""What lives with the host and comes to the device for its uses: weights of a stage, and the optimizer's state of an
+update.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ class HostState:
         self._copier = copier
 
     def start(self, direction: str) -> Callable[[], None]:
-        """Starts to copy it to the device or back, and returns what waits for that; before its first update there is none."""
+        """Starts to copy it to the device or back, and returns what waits for that; before its first update there is
+        none.
+        """
         found = self._tensors()
         memory = self._copier.host_memory if direction == "d2h" else self._copier.device_memory
         pairs = [(memory(one), one) for _, _, one in found]

@@ -30,7 +30,9 @@ Layout = dict[str, tuple[torch.Size, torch.dtype, bool]]
 
 @dataclass(frozen=True)
 class Ranks:
-    """Who this is: the device that it runs, the ranks of all devices, their group, and that over which objects are exchanged."""
+    """Who this is: the device that it runs, the ranks of all devices, their group, and that over which objects are
+    exchanged.
+    """
 
     device: int
     all: list[int]

@@ -1,4 +1,6 @@
-"""Adds up the gradients of weights that several ranks hold: replicas of a stage, tied weights, and what `DistributedDataParallel` wraps."""
+"""Adds up the gradients of weights that several ranks hold: replicas of a stage, tied weights, and what
+`DistributedDataParallel` wraps.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,10 @@ from .flat_params import Slot
 class Reduction:
     """One sum of gradients over a group, of the weights of one stage.
 
-    With `ordered` every member gets all gradients and adds them up in the order of the group, so that the bits do not depend on how the
-    backend works; between two ranks a plain `all_reduce` has the same bits. With `is_mean` the result is divided by the number of ranks. Of
-    weights in `counted_elsewhere` another member has the gradient of this one as well.
+    With `ordered` every member gets all gradients and adds them up in the order of the group, so that the bits do not
+    depend on how the backend works; between two ranks a plain `all_reduce` has the same bits. With `is_mean` the result
+    is divided by the number of ranks. Of weights in `counted_elsewhere` another member has the gradient of this one as
+    well.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""Weights that replicas divide (ZeRO): each member of a group sums up, updates and, in its third stage, keeps an equal part of them."""
+"""Weights that replicas divide (ZeRO): each member of a group sums up, updates and, in its third stage, keeps an equal
+part of them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from .flat_params import Piece, Resident, Slot, vectors
 
 @dataclass(frozen=True)
 class _Sum:
-    """A sum that was started: what is exchanged, the share of it that comes back, or the shares of all members, to be added up."""
+    """A sum that was started: what is exchanged, the share of it that comes back, or the shares of all members, to be
+    added up.
+    """
 
     work: Any
     sent: Tensor
@@ -27,7 +31,8 @@ class _Sum:
 class Shares(Resident):
     """The weights of one stage, divided among the members of a group.
 
-    With `ordered`, shares of a sum are added up in the order of the group, so that the bits are those of an undivided run that does the same.
+    With `ordered`, shares of a sum are added up in the order of the group, so that the bits are those of an undivided
+    run that does the same.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""Sums of gradients that travel: where steps run on without a flush, each replica adds to what the one before it has sent."""
+"""Sums of gradients that travel: where steps run on without a flush, each replica adds to what the one before it has
+sent.
+"""
 
 from __future__ import annotations
 

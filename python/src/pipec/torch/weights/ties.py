@@ -1,4 +1,6 @@
-"""Weights that stages on different devices share without a word of the program: their gradients are added up at the end of a step."""
+"""Weights that stages on different devices share without a word of the program: their gradients are added up at the end
+of a step.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class Tie:
 
 
 def is_between_devices(program: Program, stage: int, owning: int) -> bool:
-    """Whether a tie of two stages is left to the runner: the program does not add up their gradients, and no device has both."""
+    """Whether a tie of two stages is left to the runner: the program does not add up their gradients, and no device has
+    both.
+    """
     here, there = program.stages[stage], program.stages[owning]
     return owning not in here.weights_of and not set(here.devices) & set(there.devices)
 
@@ -58,7 +62,8 @@ def join_ties(
     ordered: bool,
     synchronise: bool,
 ) -> list[Reduction]:
-    """Makes the sums of this rank, one for each set of devices; all ranks take part. The members take over the weight of the owner.
+    """Makes the sums of this rank, one for each set of devices; all ranks take part. The members take over the weight
+    of the owner.
 
     Raises:
         StageError: Weights that are tied differ.

@@ -1,4 +1,6 @@
-"""The updates of a program: `U` of a stage, of a chunk of its weights, or of a member's share, each with an optimizer of its own."""
+"""The updates of a program: `U` of a stage, of a chunk of its weights, or of a member's share, each with an optimizer
+of its own.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from .versions import Weights
 
 Named = list[tuple[str, Parameter]]
 MakeOptimizer = Callable[[Named], torch.optim.Optimizer]
-"""Makes an optimizer of some weights, which it gets as pairs of name and parameter, as those of `torch.optim` take them."""
+"""Makes an optimizer of some weights, which it gets as pairs of name and parameter, as those of `torch.optim` take
+them.
+"""
 
 
 class Update:
@@ -27,7 +31,9 @@ class Update:
         self._parameters = [parameter for _, parameter in named]
 
     def run(self, read: int = -1, write: int = -1) -> None:
-        """Makes a step of the optimizer, and gives back the gradients; where there are versions, of that in one buffer into another."""
+        """Makes a step of the optimizer, and gives back the gradients; where there are versions, of that in one buffer
+        into another.
+        """
         if self.optimizer is not None:
             self.optimizer.step()
         for parameter in self._parameters:
@@ -35,11 +41,14 @@ class Update:
 
 
 class VersionedUpdate(Update):
-    """An update of weights in several versions: its optimizer has parameters of its own, which are in the memory of the version that is made."""
+    """An update of weights in several versions: its optimizer has parameters of its own, which are in the memory of the
+    version that is made.
+    """
 
     def __init__(self, make: MakeOptimizer, weights: Weights) -> None:
         self._weights = weights
-        # `.data` has a count of changes of its own, by which autograd tells whether what a graph has saved is still there.
+        # `.data` has a count of changes of its own, by which autograd tells whether what a graph has saved is still
+        # there.
         super().__init__(make, [(name, Parameter(one.data)) for name, one in weights.named()])
 
     def run(self, read: int = -1, write: int = -1) -> None:
@@ -55,7 +64,9 @@ class VersionedUpdate(Update):
 
 
 class ChunkUpdate(Update):
-    """An update of a chunk of a stage's weights: of these numbers of their vector, whose gradients are parts of those of the weights."""
+    """An update of a chunk of a stage's weights: of these numbers of their vector, whose gradients are parts of those
+    of the weights.
+    """
 
     def __init__(self, make: MakeOptimizer, resident: Resident, chunk: Chunk, whole: int) -> None:
         self._parts: list[tuple[Parameter, Parameter, int]] = []
@@ -82,7 +93,9 @@ class ChunkUpdate(Update):
 
 @dataclass(frozen=True)
 class Updates:
-    """The updates of a rank: by executable those in its list, and those of weights that no instruction updates, for its end."""
+    """The updates of a rank: by executable those in its list, and those of weights that no instruction updates, for its
+    end.
+    """
 
     by_exec: Mapping[int, Update]
     at_end: Sequence[Update]

@@ -1,7 +1,9 @@
-"""Weights in several versions: where steps run on without a flush, a task reads that version of its stage's weights which the program says.
+"""Weights in several versions: where steps run on without a flush, a task reads that version of its stage's weights
+which the program says.
 
-Each version is a set of parameters, in the buffer of the program that it is named by. A task's module gets those of its buffer; autograd keeps
-what a forward has used, so a backward has the version of its forward, and complains if that was overwritten in the meantime.
+Each version is a set of parameters, in the buffer of the program that it is named by. A task's module gets those of its
+buffer; autograd keeps what a forward has used, so a backward has the version of its forward, and complains if that was
+overwritten in the meantime.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ from torch.nn import Parameter
 
 
 class Weights:
-    """The trained weights of one stage on this rank: `parameters` are those that its modules have now, and hold the gradients."""
+    """The trained weights of one stage on this rank: `parameters` are those that its modules have now, and hold the
+    gradients.
+    """
 
     def __init__(self, names: Sequence[str], parameters: Sequence[Parameter], modules: Iterable[nn.Module]) -> None:
         self._names = list(names)

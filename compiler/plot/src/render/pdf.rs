@@ -10,8 +10,8 @@ use pdf_writer::{Content, Filter, Finish, Name, Pdf, Rect, Ref, Str, TextStr};
 
 /// Arimo: as wide as Helvetica and Arial. Its licence is `fonts/OFL.txt`.
 const FONTS: [Font; 2] = [
-    Font { name: "Arimo", bold: false, file: include_bytes!("../fonts/Arimo-Regular.ttf") },
-    Font { name: "Arimo-Bold", bold: true, file: include_bytes!("../fonts/Arimo-Bold.ttf") },
+    Font { name: "Arimo", bold: false, file: include_bytes!("../../fonts/Arimo-Regular.ttf") },
+    Font { name: "Arimo-Bold", bold: true, file: include_bytes!("../../fonts/Arimo-Bold.ttf") },
 ];
 /// What the letters of all fonts lie in, in thousandths of their size; and their ascent, descent and capitals.
 pub(crate) const BOUNDS: [f32; 4] = [-544.0, -389.0, 2797.0, 1043.0];
