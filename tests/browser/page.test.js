@@ -270,7 +270,7 @@ test("a schedule that is stuck is drawn up to where its devices stand", async ()
   assert.match(await page.locator(".waits").innerText(), /d0 at F s1 m3 \(line 6\) waits for F s0 m3 of d3 \(line 7\)/);
   // A line leads to its statement in the source.
   await page.locator(".waits .jump", { hasText: "line 7" }).first().click();
-  assert.match(await page.evaluate(() => document.activeElement.closest(".line").textContent), /F\[/);
+  await page.waitForFunction(() => /F\[/.test(document.activeElement.closest(".line")?.textContent ?? ""));
   for (const name of ["critical", "memory", "queues"]) assert.equal(await page.locator(`[data-id="${name}"]`).isVisible(), false, name);
   const text = await page.locator("main").innerText();
   assert.doesNotMatch(text, /critical path|memory|peak|bubble|makespan/i);
@@ -280,7 +280,10 @@ test("a schedule that is stuck is drawn up to where its devices stand", async ()
   await page.evaluate((task) => timeline.select(task), wait.task);
   assert.match(await page.locator(".details").innerText(), /never runs\s+d0 at F s1 m3/);
   // What never runs is no colour of a kind in the strip either.
-  const colours = await page.evaluate(() => {
+  const colours = await page.evaluate(async () => {
+    // The strip is drawn with the next frame.
+    await new Promise(requestAnimationFrame);
+    await new Promise(requestAnimationFrame);
     const { image } = timeline.panels.overview;
     const { data } = image.getContext("2d").getImageData(0, 0, image.width, image.height);
     const kinds = timeline.painter.fills.flat().map(({ parts }) => parts.join());
