@@ -15,8 +15,9 @@ from ..program import Exec, Operand, Program
 from .copies import Copier
 from .copy_calls import Copies
 from .data_parallel.synchronisation import Synchronisation
+from .stage.flow import Step
 from .stage.slices import carry_of
-from .stage.tasks import StageTasks, Step
+from .stage.tasks import StageTasks
 from .transport import Incoming, Transport, forms_of
 from .weights.flat_params import Resident
 from .weights.offload import HostWeights

@@ -33,9 +33,10 @@ from .data_parallel.wrappers import find_wrappers
 from .device_list import DeviceList, Machine, keep_gathered, translate
 from .fit import find_device, require_stages
 from .grad_scaler import PipelineGradScaler
+from .stage.flow import Step
 from .stage.slices import Carrying
 from .stage.split_report import SplitReport
-from .stage.tasks import LossFunction, StageTasks, Step
+from .stage.tasks import LossFunction, StageTasks
 from .state import Names, load_model_state, load_optimizer_state, model_state, optimizer_state
 from .transport import Transport, control_group
 from .watchdog import Watchdog

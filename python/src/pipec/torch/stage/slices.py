@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
-from torch.autograd.graph import get_gradient_edge
 
 from ...errors import StageError
 from ...program import Exec
-from .split_backward import Root
+from .engine import Root, edge_of
 
-Tensors = tuple[Tensor, ...]
+Tensors = Sequence[Tensor]
 Gradients = list[list["Tensor | None"]]
 """By earlier slice, of each tensor that it carries."""
 
@@ -108,7 +107,7 @@ class Carrying:
     def roots(self) -> list[Root | None]:
         """Where the gradients of what this slice carries arrive; the tensors themselves are not kept here."""
         own, self.own = self.own, ()
-        return [get_gradient_edge(one) if one.requires_grad else None for one in own]
+        return [edge_of(one) if one.requires_grad else None for one in own]
 
     def arriving(self, roots: Sequence[Root | None]) -> list[tuple[Root, Tensor]]:
         """These, with the sums of what later slices found."""

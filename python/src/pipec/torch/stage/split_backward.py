@@ -18,13 +18,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node
 
+from . import engine
+from .engine import Root
 from .opaque import is_compiled, why_whole, without_donation
 
-Root = Tensor | GradientEdge
 Gradients = Sequence[Tensor | None]
 
 _LEAF = "torch::autograd::AccumulateGrad"
@@ -91,12 +91,7 @@ class Deferred:
             hooks = [node.register_prehook(hook) for node, hook in _clamps(group)] if shares else []
             try:
                 with without_donation(shares and self._is_compiled):
-                    torch.autograd.backward(
-                        cast("Sequence[Tensor]", group.edges),
-                        group.gradients,
-                        retain_graph=shares,
-                        inputs=group.weights,
-                    )
+                    engine.backward(group.edges, group.gradients, group.weights, keeps_graph=shares)
             finally:
                 for hook in hooks:
                     hook.remove()
@@ -114,7 +109,7 @@ def _add(kept: Kept) -> None:
             weight.grad = gradient.clone() if weight.grad is None else weight.grad + gradient
     if plain:
         edges = [GradientEdge(leaf, 0) for leaf, _ in plain]
-        torch.autograd.backward(cast("Sequence[Tensor]", edges), [gradient for _, gradient in plain])
+        engine.backward(edges, [gradient for _, gradient in plain])
 
 
 @dataclass(frozen=True)
@@ -147,7 +142,7 @@ class Splitter:
         self._plans: dict[tuple[Any, ...], _Plan] = {}
 
     def input_half(
-        self, roots: Sequence[Root], gradients: Gradients, inputs: Sequence[Tensor]
+        self, roots: Sequence[Root], gradients: Sequence[Tensor], inputs: Sequence[Tensor]
     ) -> tuple[list[Tensor | None], Deferred]:
         """Computes the gradients of the inputs.
 
@@ -161,25 +156,19 @@ class Splitter:
         """
         if not roots:
             return [None] * len(inputs), Deferred((), [], False)
-        tops = [one if isinstance(one, GradientEdge) else torch.autograd.graph.get_gradient_edge(one) for one in roots]
+        tops = [one if isinstance(one, GradientEdge) else engine.edge_of(one) for one in roots]
         graph = _Graph(tops, inputs)
         plan = self._plans.get(graph.form)
         if plan is None:
             plan = self._plans[graph.form] = graph.plan()
         edges = [GradientEdge(graph.nodes[node], number) for node, number in plan.edges]
         weights = [_variable(graph.nodes[node]) for node in plan.whole]
-        wanted = [*inputs, *edges, *weights]
+        wanted: list[Root] = [*inputs, *edges, *weights]
         found: Sequence[Tensor | None] = ()
         if wanted:
             keeps = bool(plan.groups)
             with without_donation(keeps and plan.is_compiled):
-                found = torch.autograd.grad(
-                    cast("Sequence[Tensor]", tops),
-                    cast("Sequence[Tensor]", wanted),
-                    gradients,
-                    keeps,
-                    allow_unused=True,
-                )
+                found = engine.gradients_of(wanted, tops, gradients, keeps)
         end = len(inputs) + len(edges)
         arrived = [*found[len(inputs) : end], *(gradients[root] for root in plan.side_roots)]
         edges += [tops[root] for root in plan.side_roots]
