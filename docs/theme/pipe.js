@@ -10,6 +10,11 @@ const KEYWORDS = `
 `;
 /// Smallest letters of code that is made narrower, in pixels.
 const SMALLEST = 9.5;
+/// Letters of tables, and the smallest ones.
+const LETTERS = 16;
+const SMALLEST_OF_TABLES = 12;
+/// Pictures that are wider can be moved in a narrow window.
+const WIDE = 720;
 
 hljs.registerLanguage("pipe", () => ({
   name: "pipe",
@@ -77,27 +82,60 @@ built.onerror = () => document.querySelectorAll(".playground-door").forEach((doo
 });
 document.head.append(built);
 
+const isNarrow = () => matchMedia("(max-width: 700px)").matches;
+
+/// Marks what can be moved sideways: its edge fades, and Tab reaches it.
+function mayMove(element, isLong) {
+  element.classList.toggle("is-long", isLong);
+  if (isLong) element.tabIndex = 0;
+}
+
 /// Makes letters of code smaller until its longest line fits. What is still too long is wrapped; in a narrow window,
 /// where tables would fall apart, it can be moved.
 function fit(code) {
   const pre = code.closest("pre");
   code.style.fontSize = "";
-  pre.classList.remove("is-long", "is-wrapped");
+  code.classList.remove("is-long");
+  pre.classList.remove("is-wrapped");
   const { clientWidth, scrollWidth } = code;
   if (clientWidth === 0 || scrollWidth <= clientWidth) return;
   const size = parseFloat(getComputedStyle(code).fontSize) * (clientWidth - 36) / (scrollWidth - 36);
-  if (size < SMALLEST && matchMedia("(min-width: 701px)").matches) return pre.classList.add("is-wrapped");
+  if (size < SMALLEST && !isNarrow()) return pre.classList.add("is-wrapped");
   code.style.fontSize = `${Math.max(SMALLEST, Math.floor(size * 10) / 10)}px`;
-  pre.classList.toggle("is-long", code.scrollWidth > code.clientWidth + 1);
+  mayMove(code, code.scrollWidth > code.clientWidth + 1);
 }
 
+/// Moves the columns of a table closer together, and then makes its letters smaller, where not all columns are seen.
+/// What is still too wide can be moved.
+function fitTable(wrapper) {
+  wrapper.style.fontSize = "";
+  wrapper.classList.remove("is-long", "is-tight");
+  wrapper.classList.toggle("is-tight", wrapper.scrollWidth > wrapper.clientWidth);
+  const { clientWidth, scrollWidth } = wrapper;
+  if (scrollWidth > clientWidth) wrapper.style.fontSize = `${Math.max(SMALLEST_OF_TABLES, Math.floor(10 * LETTERS * clientWidth / scrollWidth) / 10)}px`;
+  mayMove(wrapper, wrapper.scrollWidth > wrapper.clientWidth + 1);
+}
+
+/// In a narrow window, a wide picture keeps a size at which its text can be read, and can be moved.
+function fitPicture(image) {
+  // The style has another picture for the first page.
+  const isWide = isNarrow() && image.naturalWidth > WIDE && getComputedStyle(image).content === "normal";
+  image.classList.toggle("is-wide", isWide);
+  image.closest("p")?.classList.toggle("can-be-moved", isWide);
+}
+
+/// Longest word of code that has no line break at its hyphens, so that it fits in any window.
+const LONGEST_WORD = 30;
+for (const code of document.querySelectorAll("main :not(pre) > code")) code.classList.toggle("is-word", code.textContent.length <= LONGEST_WORD && !code.textContent.includes(" "));
+
 const blocks = [...document.querySelectorAll("main pre > code")];
+const tables = [...document.querySelectorAll("main .table-wrapper")];
+const pictures = [...document.querySelectorAll("main img")].filter((image) => !image.closest(".img-wrapper"));
 let width = 0;
 new ResizeObserver(([main]) => {
   if (main.contentRect.width === width) return;
   width = main.contentRect.width;
-  for (const code of blocks) {
-    fit(code);
-    if (code.scrollWidth > code.clientWidth) code.tabIndex = 0;
-  }
+  blocks.forEach(fit);
+  tables.forEach(fitTable);
+  for (const image of pictures) image.decode().then(() => fitPicture(image), () => {});
 }).observe(document.querySelector("main"));

@@ -1,16 +1,18 @@
 // The book: sources have colours that can be read, open in the playground, and are not cut off; old addresses lead on.
 
 import assert from "node:assert/strict";
-import { existsSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { close, open, root, visit } from "./browser.js";
+import { ALL, close, open, root, visit } from "./browser.js";
 
 const book = join(root, "target", "book");
 const skip = existsSync(join(book, "card.html")) ? false : "mdbook build docs was not run";
 const hasPlayground = existsSync(join(book, "playground", "dist", "built.js"));
 const url = (page) => `file://${join(book, page)}`;
-const PAGES = ["card.html", "language/schedules.html", "language.html", "tutorial.html", "gallery.html", "errors.html", "coming_from/pytorch.html", "tune.html", "zero.html", "examples.html"];
+// Some pages, or all of them in `.ci/full`.
+const SOME = ["card.html", "language/schedules.html", "language.html", "tutorial.html", "gallery.html", "errors.html", "coming_from/pytorch.html", "tune.html", "zero.html", "examples.html", "python.html", "search/reaches.html"];
+const PAGES = ALL && !skip ? readdirSync(book, { recursive: true }).filter((name) => name.endsWith(".html") && !/^(toc|print|404|playground.dist)/.test(name)) : SOME;
 
 before(open);
 after(close);
@@ -44,17 +46,19 @@ describe("the book", { skip }, () => {
   }
 
   for (const width of [1440, 800, 390]) {
-    test(`no page is wider than the window, and code is not, or can be moved where that is narrow: ${width}`, async () => {
+    test(`no page is wider than the window, and code and tables are not, or can be moved where that is narrow: ${width}`, async () => {
       for (const name of PAGES) {
         const page = await visit(url(name), { allowed: "file:", viewport: { width, height: 900 } });
         await page.waitForTimeout(200);
-        const { wide, cut } = await page.evaluate((isNarrow) => ({
+        const { wide, cut, tables, moved } = await page.evaluate((isNarrow) => ({
           wide: document.documentElement.scrollWidth - innerWidth,
           cut: [...document.querySelectorAll("main pre > code")].filter((code) => code.scrollWidth > code.clientWidth + 1)
             .filter((code) => !isNarrow || getComputedStyle(code).overflowX !== "auto" || code.tabIndex !== 0 || code.classList.contains("language-pipe")).map((code) => code.textContent),
+          tables: [...document.querySelectorAll(".table-wrapper")].filter((one) => one.scrollWidth > one.clientWidth + 1 && (innerWidth > 1000 || one.tabIndex !== 0)).map((one) => one.textContent.slice(0, 80)),
+          moved: [...document.querySelectorAll("main img.is-wide")].every((image) => isNarrow && getComputedStyle(image.closest("p")).overflowX === "auto"),
         }), width < 700);
         assert.ok(wide <= 0, `${name}: ${wide} pixels`);
-        assert.deepEqual(cut, [], name);
+        assert.deepEqual([cut, tables, moved], [[], [], true], name);
         await page.close();
       }
     });

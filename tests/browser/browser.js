@@ -11,8 +11,10 @@ export const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..");
 export const pipec = process.env.PIPEC ?? join(process.env.CARGO_TARGET_DIR ?? join(root, "target"), "debug", "pipec");
 export const folder = mkdtempSync(join(tmpdir(), "pipec-pages-"));
 
-/// Microbatches of the largest pages: 512 with `PIPEC_ALL=1`, as in `.ci/full`.
-export const MANY = process.env.PIPEC_ALL === "1" ? 512 : 128;
+/// Whether everything is looked at, as in `.ci/full`.
+export const ALL = process.env.PIPEC_ALL === "1";
+/// Microbatches of the largest pages.
+export const MANY = ALL ? 512 : 128;
 
 const QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
   "--disable-component-update", "--disable-sync"];
