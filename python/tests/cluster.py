@@ -21,7 +21,14 @@ PATIENCE = 180.0
 """Seconds until an answer that does not come is a failure."""
 PATIENCE_TO_START = 240.0
 """The same for processes that start."""
-IMPORTED = ["pipec.torch", "torch.distributed.fsdp", "torch.distributed.tensor", "torch._dynamo", "numpy"]
+IMPORTED = [
+    "pipec.torch",
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor",
+    "torch._dynamo",
+    "torch.export",
+    "numpy",
+]
 """What takes long to import: one process does so, and the others are forked from it."""
 
 

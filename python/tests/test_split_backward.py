@@ -56,6 +56,18 @@ class SeveralOutputs(nn.Module):
         return torch.stack([a * b, b + self.alone]), self.alone * 2
 
 
+class OutputInside(nn.Module):
+    """Outputs that do not depend on the input, one of which is computed from the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix, self.alone = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        inner = torch.tanh(self.alone(self.alone.weight[0]))
+        return self.mix(x), torch.tanh(self.mix(inner)) * inner, inner
+
+
 class Product(torch.autograd.Function):
     """Input times weight; counts its backwards."""
 
@@ -117,6 +129,7 @@ CASES: dict[str, Callable[[], nn.Module]] = {
     "layers": lambda: nn.Sequential(Attention(), nn.Tanh(), Attention()),
     "shared": Shared,
     "several outputs": SeveralOutputs,
+    "an output inside another one": OutputInside,
     "nothing to learn": nn.Identity,
     "convolution": lambda: nn.Sequential(nn.BatchNorm1d(5), nn.Conv1d(5, 5, 3, padding=1), nn.PReLU()),
     "recurrent": lambda: nn.Sequential(nn.GRU(WIDTH, WIDTH), First()),

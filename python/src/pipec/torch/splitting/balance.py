@@ -16,7 +16,7 @@ SLACK = 1.01
 """Cuts whose slowest device takes so much longer than that of the best one count as equal: of them, that with the
 smallest largest stage is taken.
 """
-MOST_STATES = 50_000
+MOST_STATES = 10_000
 """After so many states of one decision it is given up, and its answer taken to be no."""
 
 
@@ -90,7 +90,7 @@ def balance(loads: Loads, room: Room | None = None) -> Balanced | None:
         else:
             found, high = better, search.slowest(better)
     allowed, largest = SLACK * high, search.largest(found)
-    low = 0.0
+    low = search.least_of_largest()
     while largest - low > TOLERANCE * largest:
         limit = (low + largest) / 2
         better = search.below(allowed, limit)
@@ -117,6 +117,8 @@ class _Search:
             for layer in range(self._n_layers)
         ]
         self._left = [sum(cheapest[layer:]) for layer in range(self._n_layers + 1)]
+        quickest = [min(row[layer] for row in loads.costs) for layer in range(self._n_layers)]
+        self._left_of_stages = [sum(quickest[layer:]) for layer in range(self._n_layers + 1)]
         self._kept = _running(room.activations) if room else []
         self._state = _running(room.state) if room else []
         self.gave_up = False
@@ -137,6 +139,10 @@ class _Search:
         """No cut has a slowest device that is quicker than this."""
         return self._left[0] / len(self._devices)
 
+    def least_of_largest(self) -> float:
+        """No cut has a largest stage that is quicker than this."""
+        return self._left_of_stages[0] / self._n_stages
+
     def below(self, limit: float, stage_limit: float) -> list[int] | None:
         """A cut with every device and every stage below limits, if it is found."""
         self.gave_up = False
@@ -154,7 +160,9 @@ class _Search:
             if len(failed) >= MOST_STATES:
                 self.gave_up = True
                 return False
-            if self._left[layer] <= sum(max(limit - loads[one], 0.0) for one in still) * (1 + 1e-12):
+            room = sum(max(limit - loads[one], 0.0) for one in still) * (1 + 1e-12)
+            of_stages = stage_limit * (self._n_stages - stage) * (1 + 1e-12)
+            if self._left[layer] <= room and self._left_of_stages[layer] <= of_stages:
                 for count in self._sizes(stage, layer):
                     cost = self._cost(stage, layer, count)
                     if cost > stage_limit:

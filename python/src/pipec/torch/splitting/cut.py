@@ -68,8 +68,6 @@ def _row(kinds: frozenset[str], costs: Profile | None, flops: Sequence[float] | 
 
 def forward_costs(chain: Chain, layers: Sequence[Layer], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[float]:
     """The operations of each layer, and something for those without."""
-    if any(one.is_meta for one in chain.traced.model.parameters()):
-        return [1.0] * len(layers)
     modules = [stage_module(chain, one.begin, one.end) for one in layers]
     with as_before(chain.traced.model):
         found, _ = forward_flops(modules, args, kwargs)

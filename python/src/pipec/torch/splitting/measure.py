@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import FlopCounterMode
 
-from ...errors import StageError
 from ..stage.split_backward import Splitter
 from .costs import LayerCost
 
@@ -190,8 +189,6 @@ def _tensors(value: Any) -> list[Tensor]:
 
 def _device(module: nn.Module, given: Iterable[Any]) -> torch.device:
     found = [*module.parameters(), *_tensors(list(given))]
-    if any(one.is_meta for one in found):
-        raise StageError("the model is on the device `meta`, where nothing takes time: profile it on a real device")
     return found[0].device if found else torch.device("cpu")
 
 

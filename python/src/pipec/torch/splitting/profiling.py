@@ -43,7 +43,7 @@ def profile(
         repeats: How often each layer is measured.
 
     Raises:
-        StageError: As `split` does; or the model is on the device `meta`.
+        StageError: The model does not run on the example or cannot be traced, or a name is that of no module.
     """
     if repeats < 1:
         raise StageError(f"`repeats` is {repeats}: a layer is measured at least once")

@@ -69,6 +69,11 @@ def trace(model: nn.Module, example: Any, leaves: Sequence[str], places: Sequenc
         StageError: The model does not run on the example, or cannot be exported.
     """
     args, kwargs = _in_order(model, *example_of(example))
+    if any(one.is_meta for one in model.parameters()):
+        raise StageError(
+            f"`{type(model).__name__}` has weights on the device `meta`: split it where it has numbers, because the stages are "
+            "compared with it"
+        )
     with as_before(model), _without_cache(model):
         leaves, calls, output = _recorded(model, leaves, places, args, kwargs)
         with exported(model, leaves, calls), warnings.catch_warnings():
@@ -105,16 +110,15 @@ def as_before(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def _without_cache(model: nn.Module) -> Iterator[None]:
     """Inside, a model of Hugging Face keeps no keys and values for a text that goes on."""
-    config = getattr(model, "config", None)
-    if not getattr(config, "use_cache", False):
-        yield
-        return
-    assert config is not None, "it has use_cache"
-    config.use_cache = False
+    found = (getattr(module, "config", None) for module in model.modules())
+    changed: dict[int, Any] = {id(one): one for one in found if getattr(one, "use_cache", False)}
+    for one in changed.values():
+        one.use_cache = False
     try:
         yield
     finally:
-        config.use_cache = True
+        for one in changed.values():
+            one.use_cache = True
 
 
 def _in_order(

@@ -61,9 +61,10 @@ class _Plan:
 
 @dataclass(frozen=True)
 class _Ready:
-    """A group with the nodes of one graph, and what arrived there."""
+    """A group with the nodes of one graph, and what arrived there; at a root that is only what comes from outside."""
 
     nodes: tuple[Node, ...]
+    junctions: frozenset[Node]
     edges: tuple[GradientEdge, ...]
     gradients: tuple[Tensor, ...]
     weights: tuple[Tensor, ...]
@@ -124,10 +125,13 @@ class Split:
 
 
 def _clamps(group: _Ready) -> list[tuple[Node, Callable[..., Any]]]:
-    """Hooks that keep what flows from one junction to another from being counted twice."""
-    arrived: dict[Node, dict[int, Tensor]] = {node: {} for node in group.nodes}
+    """Hooks that keep what flows from one junction to another from being counted twice. Roots have none: what flows
+    there from other starts is yet to be added.
+    """
+    arrived: dict[Node, dict[int, Tensor]] = {node: {} for node in group.junctions}
     for edge, gradient in zip(group.edges, group.gradients):
-        arrived[edge.node][edge.output_nr] = gradient
+        if edge.node in group.junctions:
+            arrived[edge.node][edge.output_nr] = gradient
 
     def clamp(captured: dict[int, Tensor]) -> Callable[..., Any]:
         return lambda flowing: tuple(captured.get(number, one) for number, one in enumerate(flowing))
@@ -305,6 +309,7 @@ class _Graph:
                 groups.append(
                     _Ready(
                         tuple(self.nodes[node] for node in group.nodes),
+                        frozenset(edges[position].node for position in group.captured if position < len(plan.edges)),
                         tuple(edge for edge, _ in there),
                         tuple(gradient for _, gradient in there),
                         tuple(_variable(self.nodes[node]) for node in group.weights),
