@@ -43,7 +43,9 @@ def blocks() -> list[str]:
 
 def run_page(rank: int, group: Any, folder: str) -> dict[str, Any]:
     """Runs the blocks one after the other, and returns what was printed and some of what they have made."""
-    os.chdir(folder)
+    own = Path(folder) / str(rank)
+    own.mkdir()
+    os.chdir(own)
     draws = torch.Generator().manual_seed(3)
     drawn = [
         torch.randint(split_models.SYMBOLS, (16, split_models.LENGTH + 1), generator=draws) for _ in range(N_STEPS)
