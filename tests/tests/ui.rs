@@ -9,6 +9,7 @@ use pipe_compiler::{Compilation, Request};
 use pipe_search::tune::{TuneRequest, problem};
 use pipe_syntax::diagnostic::{Code, Label};
 use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::torch::Runtime;
 use pipe_syntax::torch::version::Version;
 use pipe_tests::cases::{compile_for_search, compile_text, expect, files, read, reason, report, root};
 use pipec::output::diagnostics::{Look, draw};
@@ -43,7 +44,8 @@ fn compiled(code: &str, name: &str, text: &str, folder: &Path) -> (Compilation, 
     if code == Code::CannotExport.name() {
         return exported(name, text, folder);
     }
-    let torch = (code == Code::TorchVersion.name()).then(|| "2.9".parse().expect("a version"));
+    let version = (code == Code::TorchVersion.name()).then(|| "2.9".parse().expect("a version"));
+    let torch = Runtime { version, ..Runtime::default() };
     let profile = (code == Code::UnusableProfile.name()).then(|| {
         let own = Path::new(name).with_extension("json");
         let path = if folder.join(&own).exists() { own } else { "two_stages.json".into() };
@@ -66,7 +68,7 @@ fn compiled(code: &str, name: &str, text: &str, folder: &Path) -> (Compilation, 
 fn exported(name: &str, text: &str, folder: &Path) -> (Compilation, Sources) {
     let (mut compilation, sources) = compile_text(name, text, folder, &Request::default());
     let analysis = compilation.analysis.as_ref().filter(|_| compilation.report.ok);
-    let found = analysis.and_then(|analysis| export(analysis, Form::Tasks, Version::NEWEST).err());
+    let found = analysis.and_then(|analysis| export(analysis, Form::Tasks, Version::NEWEST.into()).err());
     compilation.diagnostics.extend(found.into_iter().flatten());
     (compilation, sources)
 }

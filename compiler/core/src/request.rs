@@ -10,7 +10,7 @@ use pipe_schedule::memory_limit::MemoryLimit;
 use pipe_schedule::timing::costs::{self, StageCosts};
 use pipe_syntax::diagnostic::{Diagnostic, Diagnostics};
 use pipe_syntax::source::Sources;
-use pipe_syntax::torch::version::Version;
+use pipe_syntax::torch::Runtime;
 
 /// What to compile, and how to judge it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -31,8 +31,8 @@ pub struct Request {
     pub program: bool,
     /// Whether the program is to run every half of a backward on its own, so that each can be measured.
     pub apart: bool,
-    /// The version of PyTorch that is to run a schedule in its form; otherwise the newest one that has its words.
-    pub torch: Option<Version>,
+    /// The version of PyTorch that is to run a schedule in its form, and how ranks send to each other there.
+    pub torch: Runtime,
 }
 
 impl Request {

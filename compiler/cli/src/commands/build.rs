@@ -21,7 +21,7 @@ use pipe_ir::{json, text};
 use pipe_plot::Picture;
 use pipe_runtime::{RunError, kernel_list};
 use pipe_syntax::diagnostic::Diagnostics;
-use pipe_syntax::torch::version::Version;
+use pipe_syntax::torch::Runtime;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -91,9 +91,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
             let figure = Figure::new(compilation, picture);
             html::write(&picture.title, &Shown::Picture(picture, &figure), out)
         }),
-        Emit::TorchCsv => text_of(arguments, |analysis, version| export(analysis, Form::Tasks, version), |_| None),
+        Emit::TorchCsv => text_of(arguments, |analysis, runtime| export(analysis, Form::Tasks, runtime), |_| None),
         Emit::TorchCsvComms => {
-            text_of(arguments, |analysis, version| export(analysis, Form::Transfers, version), |_| None)
+            text_of(arguments, |analysis, runtime| export(analysis, Form::Transfers, runtime), |_| None)
         }
         Emit::Torchtitan => text_of(arguments, |analysis, _| Ok((Configuration::of(analysis)?, Vec::new())), |_| None),
         Emit::MegatronLayout => {
@@ -113,13 +113,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 /// Writes a schedule, or what there is to say of it, in the form of others, if they can run it.
 fn text_of<T: Display>(
     arguments: &Arguments,
-    form: impl FnOnce(&Analysis, Version) -> Result<(T, Diagnostics), Diagnostics>,
+    form: impl FnOnce(&Analysis, Runtime) -> Result<(T, Diagnostics), Diagnostics>,
     note: impl FnOnce(&T) -> Option<String>,
 ) -> Result<Outcome, Failure> {
-    let version = arguments.timed.target.torch.unwrap_or_default();
+    let runtime = arguments.timed.target.runtime();
     let (mut compilation, sources) = arguments.timed.compile(Certificates::Beside)?;
     let analysis = compilation.analysis.as_ref().filter(|_| compilation.report.ok);
-    let text = match analysis.map(|analysis| form(analysis, version)).transpose() {
+    let text = match analysis.map(|analysis| form(analysis, runtime)).transpose() {
         Ok(written) => written.map(|(text, warnings)| {
             compilation.diagnostics.extend(warnings);
             text

@@ -18,6 +18,8 @@ use pipe_schedule::policy::zero::Zero;
 use pipe_schedule::timing::costs::StageCosts;
 use pipe_syntax::diagnostic::Diagnostics;
 use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::torch::Runtime;
+use pipe_syntax::torch::transport::Transport;
 use pipe_syntax::torch::version::Version;
 use pipe_syntax::{stdlib, suggest};
 use std::io::ErrorKind;
@@ -79,6 +81,10 @@ pub(crate) struct TargetArguments {
     /// its form (`.csv`) or is written in it
     #[arg(long, value_name = "VERSION", value_parser = str::parse::<Version>)]
     pub(crate) torch: Option<Version>,
+    /// How PyTorch's ranks send to each other, where the target is in its form or is written in it: `eager`, a
+    /// communicator for all ranks; `pair`, one for two ranks; `edge`, one for each direction between two
+    #[arg(long, value_name = "TRANSPORT", value_parser = str::parse::<Transport>)]
+    pub(crate) transport: Option<Transport>,
     /// A report for people, or JSON for programs
     #[arg(long, value_name = "FORMAT", default_value = "human", value_parser = report_formats())]
     format: Format,
@@ -307,9 +313,14 @@ impl TargetArguments {
             },
             costs: self.cost.clone(),
             memory: self.memory.clone(),
-            torch: self.torch,
+            torch: self.runtime(),
             ..Request::default()
         }
+    }
+
+    /// The PyTorch that is to run a table.
+    pub(crate) fn runtime(&self) -> Runtime {
+        Runtime { version: self.torch, transport: self.transport }
     }
 
     /// The folder that paths in the target are relative to.

@@ -1,7 +1,8 @@
 //! What a schedule of PyTorch was read as.
 
 use pipe_syntax::torch::table::Table;
-use pipe_syntax::torch::version::Version;
+use pipe_syntax::torch::transport::Transport;
+use pipe_syntax::torch::{Runtime, transports};
 use serde::Serialize;
 
 /// The form of a table.
@@ -17,17 +18,27 @@ pub struct TorchReport {
     pub actions: usize,
     /// Transfers among them: sends with their receives, each pair counted once.
     pub transfers: usize,
+    /// The transports with which every rank comes to the end of its row: `eager`, `pair`, `edge`.
+    pub transports: Vec<&'static str>,
+    /// The same where PyTorch defers receives (`defer_pp_recv`); none where it does not insert the transfers, or the
+    /// version has no such option.
+    pub transports_deferred: Option<Vec<&'static str>>,
 }
 
 impl TorchReport {
     /// That of a table.
-    pub fn new(table: &Table, version: Option<Version>) -> Self {
+    pub fn new(table: &Table, runtime: Runtime) -> Self {
+        let version = runtime.version.unwrap_or_else(|| table.version());
+        let words = |transports: Vec<Transport>| transports.into_iter().map(Transport::word).collect();
+        let (runs, deferred) = transports(table, version);
         Self {
             form: if table.has_transfers() { "transfers" } else { "tasks" },
-            version: version.unwrap_or_else(|| table.version()).to_string(),
+            version: version.to_string(),
             ranks: table.rows.len(),
             actions: table.actions().count(),
             transfers: table.actions().filter(|(_, _, action, _)| action.is_send()).count(),
+            transports: words(runs),
+            transports_deferred: deferred.map(words),
         }
     }
 }

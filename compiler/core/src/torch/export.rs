@@ -12,6 +12,7 @@ use pipe_schedule::order::Position;
 use pipe_schedule::schedule::{Schedule, ScheduledTask};
 use pipe_schedule::units::Ticks;
 use pipe_syntax::diagnostic::Diagnostics;
+use pipe_syntax::torch::Runtime;
 use pipe_syntax::torch::action::{Action, ActionKind};
 use pipe_syntax::torch::gatherings::gathered;
 use pipe_syntax::torch::table::{Cell, Row, Table};
@@ -32,11 +33,12 @@ pub enum Form {
     Transfers,
 }
 
-/// The table of a schedule, with what to know of it.
+/// The table of a schedule for a runtime, of the newest version unless it names one, with what to know of it.
 ///
 /// # Errors
 /// Everything that PyTorch cannot run.
-pub fn export(analysis: &Analysis, form: Form, version: Version) -> Result<(Table, Diagnostics), Diagnostics> {
+pub fn export(analysis: &Analysis, form: Form, runtime: Runtime) -> Result<(Table, Diagnostics), Diagnostics> {
+    let version = runtime.version.unwrap_or_default();
     let found = refusals(analysis);
     if !found.is_empty() {
         return Err(found);
@@ -46,7 +48,7 @@ pub fn export(analysis: &Analysis, form: Form, version: Version) -> Result<(Tabl
         writer.node(slot);
     }
     let table = writer.finish();
-    let (warnings, verdict) = pipe_syntax::torch::check(&table, Some(version));
+    let (warnings, verdict) = pipe_syntax::torch::check(&table, Runtime { version: Some(version), ..runtime });
     verdict.map(|()| (table, warnings))
 }
 

@@ -1,12 +1,13 @@
 //! Rule: no rank waits forever.
 //!
 //! A rank handles the cells of its row in order; a task waits for what it receives, and a wait for
-//! its send. The transfers of a rank form a second queue beside the row, that of its communicator:
-//! in the order of the row, one at a time, each when both ranks have come to it and have nothing
-//! before it (rendezvous). What NCCL does with a row is no worse than that.
+//! its send. The transfers of a rank form queues beside the row, one for each of its communicators
+//! ([`Transport`]): in the order of the row, one at a time, each when both ranks have come to it and
+//! have nothing before it (rendezvous). What NCCL and gloo do with a row is no worse than that.
 
 use super::action::Action;
 use super::table::{Cell, Table};
+use super::transport::{Channel, Transport};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics, Label};
 use pipe_ir::cycle::{Link, Need, cycles, window};
 use std::collections::BTreeMap;
@@ -20,7 +21,9 @@ struct End {
     rank: usize,
     /// In the row.
     cell: usize,
-    /// Among the transfers of the rank.
+    /// The queue of its communicator.
+    queue: usize,
+    /// In that queue.
     turn: usize,
 }
 
@@ -38,37 +41,46 @@ struct Item<'a> {
     waits: Vec<Wait>,
 }
 
-const fn row(rank: usize) -> usize {
-    2 * rank
+/// What runs in order: the rows of all ranks, each at its rank, then the queues of their communicators.
+struct Queues<'a> {
+    items: Vec<Vec<Item<'a>>>,
+    /// By queue: whose it is.
+    ranks: Vec<usize>,
 }
 
-const fn wire(rank: usize) -> usize {
-    2 * rank + 1
+/// The transports, of all there are, with which every rank comes to its end. Expects that every transfer has both
+/// ends.
+pub(super) fn runs_with(table: &Table) -> Vec<Transport> {
+    Transport::ALL.into_iter().filter(|transport| Queues::new(table, *transport).stuck().is_none()).collect()
 }
 
 /// One diagnostic per knot of ranks that wait for each other. Expects that every transfer has both ends.
-pub(super) fn check(table: &Table) -> Diagnostics {
-    let queues = queues(table);
-    let mut handled = vec![0; queues.len()];
-    let is_met = |handled: &[usize], wait: &Wait| handled[wait.need.queue] >= wait.need.items;
-    loop {
-        let before = handled.clone();
-        for (queue, items) in queues.iter().enumerate() {
-            while items.get(handled[queue]).is_some_and(|item| item.waits.iter().all(|wait| is_met(&handled, wait))) {
-                handled[queue] += 1;
-            }
-        }
-        if handled == before {
-            break;
-        }
-    }
-    let most = window(queues.len());
+pub(super) fn check(table: &Table, transport: Transport) -> Diagnostics {
+    let queues = Queues::new(table, transport);
+    let Some(handled) = queues.stuck() else { return Diagnostics::new() };
+    let most = window(queues.items.len());
     let rest = |(queue, items): (usize, &Vec<Item<'_>>)| {
         let own = items.iter().skip(handled[queue]).take(most);
         own.map(|item| item.waits.iter().map(|wait| wait.left(&handled)).collect()).collect()
     };
-    let rest: Vec<Vec<Vec<Need>>> = queues.iter().enumerate().map(rest).collect();
-    cycles(&rest).iter().map(|cycle| describe(&queues, &handled, cycle)).collect()
+    let rest: Vec<Vec<Vec<Need>>> = queues.items.iter().enumerate().map(rest).collect();
+    let notes = [cause(transport), others(&runs_with(table))];
+    cycles(&rest).iter().map(|cycle| describe(&queues, &handled, cycle, &notes)).collect()
+}
+
+/// Why transfers wait for each other.
+fn cause(transport: Transport) -> String {
+    let (owner, backend) = (transport.owner(), transport.backend());
+    format!("{owner} ({backend}), and its transfers run one after the other, each when both ranks have come to it")
+}
+
+/// With what the same table runs.
+pub(super) fn others(transports: &[Transport]) -> String {
+    let told = |one: &Transport| format!("`--transport {}` ({})", one.word(), one.backend());
+    match transports {
+        [] => "it waits forever with every `--transport`".to_owned(),
+        [first, ..] => format!("it runs with {}", told(first)),
+    }
 }
 
 impl Wait {
@@ -78,23 +90,57 @@ impl Wait {
     }
 }
 
-/// By queue: the rows of all ranks, each with its transfers behind it.
-fn queues(table: &Table) -> Vec<Vec<Item<'_>>> {
-    let mut ends = BTreeMap::new();
-    for (rank, line) in table.rows.iter().enumerate() {
-        let transfers = line.cells.iter().enumerate().filter(|(_, cell)| cell.action.is_transfer());
-        for (turn, (place, cell)) in transfers.enumerate() {
-            ends.insert(cell.action, End { rank, cell: place, turn });
+impl<'a> Queues<'a> {
+    fn new(table: &'a Table, transport: Transport) -> Self {
+        let placement = table.placement();
+        let mut queues = Self { items: Vec::new(), ranks: (0..table.rows.len()).collect() };
+        let (mut ends, mut channels, mut lengths) =
+            (BTreeMap::new(), BTreeMap::<(usize, Channel), usize>::new(), vec![]);
+        for (rank, line) in table.rows.iter().enumerate() {
+            for (place, cell) in line.cells.iter().enumerate().filter(|(_, cell)| cell.action.is_transfer()) {
+                let other = cell.action.other_end().and_then(|other| placement.get(&other.stage)).copied();
+                let channel = transport.channel(other.unwrap_or(rank), cell.action.is_send());
+                let channel = *channels.entry((rank, channel)).or_insert_with(|| {
+                    queues.ranks.push(rank);
+                    lengths.push(0);
+                    lengths.len() - 1
+                });
+                let turn = lengths[channel];
+                lengths[channel] += 1;
+                ends.insert(cell.action, End { rank, cell: place, queue: table.rows.len() + channel, turn });
+            }
         }
+        for (rank, line) in table.rows.iter().enumerate() {
+            queues
+                .items
+                .push(line.cells.iter().map(|cell| Item { cell, waits: cell_waits(cell, rank, &ends) }).collect());
+        }
+        queues.items.extend(lengths.into_iter().map(Vec::with_capacity));
+        for cell in table.rows.iter().flat_map(|line| &line.cells) {
+            let Some(end) = ends.get(&cell.action) else { continue };
+            queues.items[end.queue].push(Item { cell, waits: transfer_waits(cell.action, &ends) });
+        }
+        queues
     }
-    let mut queues = Vec::new();
-    for (rank, line) in table.rows.iter().enumerate() {
-        let of_cell = |cell| Item { cell, waits: cell_waits(cell, rank, &ends) };
-        queues.push(line.cells.iter().map(of_cell).collect());
-        let transfers = line.cells.iter().filter(|cell| cell.action.is_transfer());
-        queues.push(transfers.map(|cell| Item { cell, waits: transfer_waits(cell.action, &ends) }).collect());
+
+    /// By queue: the items that were handled when nothing moves any more, unless all are.
+    fn stuck(&self) -> Option<Vec<usize>> {
+        let mut handled = vec![0; self.items.len()];
+        let is_met = |handled: &[usize], wait: &Wait| handled[wait.need.queue] >= wait.need.items;
+        loop {
+            let before = handled.clone();
+            for (queue, items) in self.items.iter().enumerate() {
+                while items.get(handled[queue]).is_some_and(|item| item.waits.iter().all(|wait| is_met(&handled, wait)))
+                {
+                    handled[queue] += 1;
+                }
+            }
+            if handled == before {
+                break;
+            }
+        }
+        self.items.iter().zip(&handled).any(|(items, handled)| *handled < items.len()).then_some(handled)
     }
-    queues
 }
 
 /// A task waits for what it receives, and a wait for what leaves.
@@ -102,7 +148,7 @@ fn cell_waits(cell: &Cell, rank: usize, ends: &BTreeMap<Action, End>) -> Vec<Wai
     let transfers = cell.actions().filter_map(|action| action.receive().or(action.awaited()));
     let wait = |transfer: Action| {
         let end = ends.get(&transfer).filter(|end| end.rank == rank)?;
-        Some(Wait { need: Need { queue: wire(rank), items: end.turn + 1 }, whose: transfer })
+        Some(Wait { need: Need { queue: end.queue, items: end.turn + 1 }, whose: transfer })
     };
     transfers.filter_map(wait).collect()
 }
@@ -114,14 +160,14 @@ fn transfer_waits(action: Action, ends: &BTreeMap<Action, End>) -> Vec<Wait> {
     else {
         return Vec::new();
     };
-    let posted = |end: &End, whose| Wait { need: Need { queue: row(end.rank), items: end.cell + 1 }, whose };
-    let before = Wait { need: Need { queue: wire(other.rank), items: other.turn }, whose: *partner };
+    let posted = |end: &End, whose| Wait { need: Need { queue: end.rank, items: end.cell + 1 }, whose };
+    let before = Wait { need: Need { queue: other.queue, items: other.turn }, whose: *partner };
     vec![posted(own, action), posted(other, *partner), before]
 }
 
-fn describe(queues: &[Vec<Item<'_>>], handled: &[usize], cycle: &[Link]) -> Diagnostic {
-    let item = |link: &Link| &queues[link.queue][handled[link.queue] + link.item];
-    let rank = |link: &Link| link.queue / 2;
+fn describe(queues: &Queues<'_>, handled: &[usize], cycle: &[Link], reasons: &[String]) -> Diagnostic {
+    let item = |link: &Link| &queues.items[link.queue][handled[link.queue] + link.item];
+    let rank = |link: &Link| queues.ranks[link.queue];
     let mut ranks: Vec<usize> = cycle.iter().map(rank).collect();
     ranks.sort_unstable();
     ranks.dedup();
@@ -155,7 +201,7 @@ fn describe(queues: &[Vec<Item<'_>>], handled: &[usize], cycle: &[Link]) -> Diag
     if cycle.len() > SHOWN {
         notes.push(format!("and {} more waits, back to the first", cycle.len() - SHOWN));
     }
-    notes.push("the transfers of a rank run one after the other, each when both ranks have come to it; only a backend that buffers gets through".to_owned());
+    notes.extend_from_slice(reasons);
     let span = item(&cycle[0]).cell.span;
     let found = Diagnostic { labels, notes, ..Diagnostic::error(Code::Deadlock, span, "", message) };
     found.help("send and receive in one order on both ranks, as `pipec build --emit torch-csv-comms` writes it")

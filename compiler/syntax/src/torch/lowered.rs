@@ -10,6 +10,7 @@
 use super::action::{Action, ActionKind};
 use super::gatherings::gatherings;
 use super::table::{Cell, Row, Table};
+use super::transport::Transport;
 use super::version::Version;
 use super::{deadlock, transfers};
 use crate::diagnostic::{Code, Diagnostic, Severity};
@@ -18,13 +19,23 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What a schedule without transfers becomes where receives are deferred, as one note: PyTorch
 /// defers them only if asked to.
-pub(super) fn check(table: &Table, version: Version) -> Option<Diagnostic> {
+pub(super) fn check(table: &Table, version: Version, transport: Option<Transport>) -> Option<Diagnostic> {
     let lowered = version.defers().then(|| lowered(table, version, true)).flatten()?;
-    let first = transfers::check(&lowered).into_iter().chain(deadlock::check(&lowered)).next()?;
-    let unless = if first.code == Code::Deadlock { ", unless sends are buffered" } else { "" };
-    let message = format!("do not load this schedule with `defer_pp_recv=True`: {}{unless}", first.message);
+    let wrong = transfers::check(&lowered);
+    let stuck = if wrong.is_empty() { deadlock::check(&lowered, transport.unwrap_or_default()) } else { Vec::new() };
+    let first = wrong.into_iter().chain(stuck).next()?;
+    // Who named a transport does not ask for others.
+    let others = if first.code == Code::Deadlock && transport.is_none() { first.notes.last().cloned() } else { None };
+    let message = format!("do not load this schedule with `defer_pp_recv=True`: {}", first.message);
     let help = "leave out that option, or load the transfers that `--emit torch-csv-comms` writes";
-    Some(Diagnostic { severity: Severity::Note, message, notes: Vec::new(), help: Some(help.to_owned()), ..first })
+    let notes = others.into_iter().collect();
+    Some(Diagnostic { severity: Severity::Note, message, notes, help: Some(help.to_owned()), ..first })
+}
+
+/// The transports with which every rank comes to the end of a table whose transfers PyTorch inserted, and no numbers
+/// are exchanged.
+pub(super) fn runs_with(lowered: &Table) -> Vec<Transport> {
+    if transfers::check(lowered).is_empty() { deadlock::runs_with(lowered) } else { Vec::new() }
 }
 
 /// The same with the transfers that PyTorch puts in, each with the place of its task; none where it finds no order.

@@ -15,20 +15,37 @@ pub mod read;
 mod syntax;
 pub mod table;
 mod transfers;
+pub mod transport;
 pub mod version;
 
 use crate::diagnostic::Diagnostics;
 use table::Table;
+use transport::Transport;
 use version::Version;
+
+/// What is to run a table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Runtime {
+    /// The version of PyTorch; otherwise the newest one that has the table's words.
+    pub version: Option<Version>,
+    /// How ranks send to each other, if that was said.
+    pub transport: Option<Transport>,
+}
+
+impl From<Version> for Runtime {
+    fn from(version: Version) -> Self {
+        Self { version: Some(version), transport: None }
+    }
+}
 
 /// Everything that PyTorch would do wrong, or not at all, with a schedule of which each task is
 /// sound: warnings and notes, and the verdict.
 ///
 /// # Errors
 /// Every violation, where a step would stop or compute something else.
-pub fn check(table: &Table, version: Option<Version>) -> (Diagnostics, Result<(), Diagnostics>) {
-    let is_asked = version.is_some();
-    let version = version.unwrap_or_else(|| table.version());
+pub fn check(table: &Table, runtime: Runtime) -> (Diagnostics, Result<(), Diagnostics>) {
+    let is_asked = runtime.version.is_some();
+    let version = runtime.version.unwrap_or_else(|| table.version());
     let (mut found, mut warnings) = (loss::check(table), Diagnostics::new());
     found.extend(version::check(table, version));
     for one in gradients::check(table, version, is_asked) {
@@ -36,14 +53,25 @@ pub fn check(table: &Table, version: Option<Version>) -> (Diagnostics, Result<()
     }
     if !table.has_transfers() {
         if found.is_empty() {
-            warnings.extend(lowered::check(table, version));
+            warnings.extend(lowered::check(table, version, runtime.transport));
         }
     } else {
         found.extend(transfers::check(table));
         // Who waits for whom is known where everything has what it waits for.
         if found.is_empty() {
-            found = deadlock::check(table);
+            found = deadlock::check(table, runtime.transport.unwrap_or_default());
         }
     }
     (warnings, if found.is_empty() { Ok(()) } else { Err(found) })
+}
+
+/// The transports with which ranks come to the end of a sound table: with its own transfers, or with those that
+/// PyTorch inserts. And, where PyTorch inserts them and can defer receives, those with which it runs then.
+pub fn transports(table: &Table, version: Version) -> (Vec<Transport>, Option<Vec<Transport>>) {
+    if table.has_transfers() {
+        return (deadlock::runs_with(table), None);
+    }
+    let runs =
+        |defers| lowered::lowered(table, version, defers).map_or_else(Vec::new, |table| lowered::runs_with(&table));
+    (runs(false), version.defers().then(|| runs(true)))
 }

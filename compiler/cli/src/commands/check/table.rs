@@ -85,7 +85,7 @@ fn summary(report: &Report) -> Vec<Fact> {
     let figures = &report.figures;
     let unit = unit_of_times(report);
     let mut lines = Vec::new();
-    lines.extend(report.torch.as_ref().map(torch));
+    lines.extend(report.torch.iter().flat_map(torch));
     lines.extend(report.profile.iter().map(|own| Fact::new("times", own.time_unit, format!("from {}", own.file))));
     lines.extend(report.cluster.iter().flat_map(|own| cluster::summary(own, report)));
     lines.extend(halves(&report.derived_costs, unit).map(|halves| Fact::new("halves of BW", halves, HALVES)));
@@ -163,12 +163,18 @@ fn range(figures: impl Iterator<Item = f64> + Clone, show: impl Fn(f64) -> Strin
 }
 
 /// What a schedule of PyTorch was read as.
-fn torch(report: &TorchReport) -> Fact {
+fn torch(report: &TorchReport) -> [Fact; 2] {
     let form = match report.form {
         "tasks" => format!("{} actions and no transfers, which PyTorch puts in itself", report.actions),
         _ => format!("{} actions, {} transfers", report.actions, report.transfers),
     };
-    Fact::new("PyTorch", &report.version, form)
+    let words = |transports: &[&str]| if transports.is_empty() { "none".to_owned() } else { transports.join(", ") };
+    let deferred = report.transports_deferred.as_ref();
+    let deferred = deferred.map(|deferred| format!("with `defer_pp_recv=True`: {}", words(deferred)));
+    [
+        Fact::new("PyTorch", &report.version, form),
+        Fact::new("transports", words(&report.transports), deferred.unwrap_or_default()),
+    ]
 }
 
 /// What stages save, and what of it waits for `W`, where that was said.
