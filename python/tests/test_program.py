@@ -168,8 +168,8 @@ def test_a_transfer_has_two_sides() -> None:
 def test_what_the_compiler_says_is_the_error() -> None:
     with pytest.raises(pipec.CompileError, match="the standard library has no schedule `nosuch`"):
         pipec.compile("std:nosuch")
-    with pytest.raises(pipec.CompileError, match="interleaved_1f1b"):
-        pipec.compile("std:interleaved_1f1b", devices=4, microbatches=6)
+    with pytest.raises(pipec.CompileError, match="grouped_interleaved"):
+        pipec.compile("std:grouped_interleaved", devices=4, microbatches=6)
 
 
 def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_other_programs_leave_the_update_to_the_user() -> None:
 
 def test_all_standard_schedules_are_read() -> None:
     names = "gpipe 1f1b eager_1f1b interleaved_1f1b looped_bfs grouped_interleaved 1f1b_v hanayo chimera dualpipe"
-    names += " dualpipe_v dp_1f1b zb_h1 zb_h2 zb_v v_min v_half v_zb v_flex seq_1f1b cyclic_dp"
+    names += " dualpipe_v dp_1f1b zb_h1 zb_h2 zb_v v_min v_half v_zb v_flex seq_1f1b cyclic_dp interleaved_zb"
     for name in names.split():
         program = pipec.compile(f"std:{name}", devices=4, microbatches=8)
         assert {device for stage in program.stages for device in stage.devices} == set(range(4))

@@ -315,6 +315,22 @@ fn part(cost: u64, chunks: u64) -> String {
     format!("{}.{:06}", millionths / 1_000_000, millionths % 1_000_000)
 }
 
+/// PyTorch's `ScheduleInterleavedZeroBubble`: the bubble of ZB-H1, divided by the chunks, in the memory of 1F1B.
+#[test]
+fn interleaving_divides_the_bubble_of_split_backwards() {
+    for (p, chunks) in (1..=6_u64).flat_map(|p| [(p, 1_u64), (p, 2), (p, 4)]) {
+        for [f, b, w] in [[1, 1, 1], [2, 1, 1], [2, 3, 1], [1, 2, 1], [1, 1, 2]] {
+            for m in [p, 2 * p, 3 * p] {
+                let settings = [("chunks", chunks as i64)];
+                let analysis = timed("interleaved_zb", p, m, &text([f, b, w, 0]), &settings);
+                let bubble = (p - 1) * f.max(f + b - w);
+                assert_eq!(makespan(&analysis), m * chunks * (f + b + w) + bubble, "{p} {m} {chunks}");
+                assert_eq!(peak(&analysis), p * chunks, "{p} {m} {chunks}");
+            }
+        }
+    }
+}
+
 /// arXiv 2401.10241, Table 5. Its interleaved column has 3, 4 and 2 chunks; see the note in the data.
 #[test]
 fn table_5_is_reproduced_to_four_decimals() {

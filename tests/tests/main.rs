@@ -24,6 +24,7 @@ mod irregular;
 mod lowering;
 mod mapping;
 mod megatron;
+mod megatron_jobs;
 mod mistakes;
 mod mixed;
 mod models;

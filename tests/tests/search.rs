@@ -71,7 +71,7 @@ const fn target(name: &'static str, sizes: (usize, usize), costs: [Time; 4], mem
 /// Standard schedules by placement.
 const LINE: &[&str] = &["gpipe", "1f1b", "eager_1f1b", "zb_h1", "zb_h2"];
 const V: &[&str] = &["1f1b_v", "v_flex", "v_half", "v_min", "v_zb", "zb_v", "dualpipe_v"];
-const TURNS: &[&str] = &["interleaved_1f1b", "looped_bfs", "grouped_interleaved"];
+const TURNS: &[&str] = &["interleaved_1f1b", "looped_bfs", "grouped_interleaved", "interleaved_zb"];
 
 /// Targets, with the standard schedules that have the same placement.
 fn targets() -> Vec<(Target, &'static [&'static str])> {

@@ -7,6 +7,7 @@ pub const SCHEDULES: &[(&str, &str)] = &[
     ("eager_1f1b", include_str!("../../../stdlib/schedules/eager_1f1b.pipe")),
     ("dp_1f1b", include_str!("../../../stdlib/schedules/dp_1f1b.pipe")),
     ("interleaved_1f1b", include_str!("../../../stdlib/schedules/interleaved_1f1b.pipe")),
+    ("interleaved_zb", include_str!("../../../stdlib/schedules/interleaved_zb.pipe")),
     ("looped_bfs", include_str!("../../../stdlib/schedules/looped_bfs.pipe")),
     ("grouped_interleaved", include_str!("../../../stdlib/schedules/grouped_interleaved.pipe")),
     ("1f1b_v", include_str!("../../../stdlib/schedules/1f1b_v.pipe")),

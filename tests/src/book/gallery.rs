@@ -14,7 +14,7 @@ const SIZES: [(&str, i64); 2] = [("devices", 4), ("microbatches", 8)];
 const FAMILIES: [(&str, &[&str]); 6] = [
     ("One stage on each device", &["gpipe", "1f1b", "eager_1f1b"]),
     ("Several stages on each device, in turns", &["interleaved_1f1b", "looped_bfs", "grouped_interleaved"]),
-    ("The backward in two halves", &["zb_h1", "zb_h2"]),
+    ("The backward in two halves", &["zb_h1", "zb_h2", "interleaved_zb"]),
     ("Stages in a V, or in waves", &["1f1b_v", "v_min", "v_half", "v_zb", "zb_v", "v_flex", "hanayo"]),
     ("Two directions at once", &["chimera", "dualpipe", "dualpipe_v"]),
     ("Slices and replicas", &["seq_1f1b", "dp_1f1b", "cyclic_dp"]),
@@ -35,8 +35,8 @@ A device is idle for its *bubble*. The *mean bubble* is the idle share of the wh
 over all devices. Papers print the bubble of the busiest device, as a share of the makespan or, in papers of
 zero-bubble schedules, of the longest time from the first to the last task of one device (*longest stage*).
 
-In the formulas of `interleaved_1f1b`, `looped_bfs`, `grouped_interleaved`, `hanayo` and `seq_1f1b`, F and BW are what
-a device takes for all of its stages, or slices, of a microbatch; elsewhere they are those of one stage.
+In the formulas of `interleaved_1f1b`, `looped_bfs`, `grouped_interleaved`, `interleaved_zb`, `hanayo` and `seq_1f1b`,
+F and BW are what a device takes for all of its stages, or slices, of a microbatch; elsewhere they are those of one stage.
 
 *Peak* is the activation memory of the fullest device in [units](language.md#words), of which 1F1B holds as many as
 there are devices; *gap* is how much shorter any schedule with these places and forms of backwards, in this memory,

@@ -7,6 +7,7 @@ use crate::output::{Failure, reason};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use pipe_compiler::cluster::Cluster;
+use pipe_compiler::megatron::job::Job;
 use pipe_compiler::megatron::layout::Layout;
 use pipe_compiler::profile::Profile;
 use pipe_compiler::{Certificates, Compilation, Request, elaborate};
@@ -77,6 +78,10 @@ pub(crate) struct TargetArguments {
     /// `--pipeline-model-parallel-layout` has them: `"Et*3|(t*4|)*6t*3L"`
     #[arg(long, value_name = "LAYOUT", value_parser = str::parse::<Layout>)]
     pub(crate) layout: Option<Layout>,
+    /// The target is a model's `config.json`, divided and scheduled as the command that starts Megatron-LM says:
+    /// `"torchrun --nnodes 2 --nproc-per-node 8 .. --pipeline-model-parallel-size 4 .."`
+    #[arg(long, value_name = "COMMAND", value_parser = str::parse::<Job>, allow_hyphen_values = true)]
+    pub(crate) megatron: Option<Job>,
     /// The version of PyTorch that loads the schedule, such as `2.9`, where the target is one in
     /// its form (`.csv`) or is written in it
     #[arg(long, value_name = "VERSION", value_parser = str::parse::<Version>)]
@@ -353,7 +358,14 @@ impl TargetArguments {
         }
         let text = text.map_err(|error| Failure::Io(self.target.clone(), error))?;
         let folder = Path::new(&self.target).parent().map(Path::to_owned).unwrap_or(here);
-        Ok((Source { name: self.target.clone(), text }, folder))
+        let Some(job) = &self.megatron else { return Ok((Source { name: self.target.clone(), text }, folder)) };
+        let config = Path::new(&self.target).file_name().map(|name| name.to_string_lossy().into_owned());
+        let config = config.filter(|name| name.ends_with(".json")).ok_or_else(|| {
+            let message = "`--megatron` divides the model of a `config.json`: name that file as the target";
+            Failure::Usage(message.to_owned())
+        })?;
+        let text = job.source(&config, &text).map_err(|wrong| Failure::Usage(format!("`--megatron`: {wrong}")))?;
+        Ok((Source { name: "job.pipe".to_owned(), text }, folder))
     }
 }
 

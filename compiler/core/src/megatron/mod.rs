@@ -2,6 +2,7 @@
 //! interleaved schedule takes microbatches and chunks.
 
 pub mod arguments;
+pub mod job;
 pub mod layout;
 pub mod table;
 

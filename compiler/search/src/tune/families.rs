@@ -10,7 +10,7 @@ const SINGLE: [&str; 7] = ["1f1b", "gpipe", "eager_1f1b", "zb_h1", "zb_h2", "chi
 /// Schedules with two stages on each device.
 const DOUBLE: [&str; 6] = ["1f1b_v", "v_min", "v_half", "v_zb", "zb_v", "dualpipe_v"];
 /// Schedules with any number of chunks on each device.
-const CHUNKED: [&str; 3] = ["interleaved_1f1b", "looped_bfs", "grouped_interleaved"];
+const CHUNKED: [&str; 4] = ["interleaved_1f1b", "looped_bfs", "grouped_interleaved", "interleaved_zb"];
 /// The schedule with any number of waves over the devices.
 const WAVED: &str = "hanayo";
 

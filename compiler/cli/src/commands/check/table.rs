@@ -163,18 +163,19 @@ fn range(figures: impl Iterator<Item = f64> + Clone, show: impl Fn(f64) -> Strin
 }
 
 /// What a schedule of PyTorch was read as.
-fn torch(report: &TorchReport) -> [Fact; 2] {
+fn torch(report: &TorchReport) -> Vec<Fact> {
     let form = match report.form {
         "tasks" => format!("{} actions and no transfers, which PyTorch puts in itself", report.actions),
         _ => format!("{} actions, {} transfers", report.actions, report.transfers),
     };
     let words = |transports: &[&str]| if transports.is_empty() { "none".to_owned() } else { transports.join(", ") };
-    let deferred = report.transports_deferred.as_ref();
-    let deferred = deferred.map(|deferred| format!("with `defer_pp_recv=True`: {}", words(deferred)));
-    [
+    let mut lines = vec![
         Fact::new("PyTorch", &report.version, form),
-        Fact::new("transports", words(&report.transports), deferred.unwrap_or_default()),
-    ]
+        Fact::new("runs over", words(&report.transports), "values of `--transport`"),
+    ];
+    let deferred = report.transports_deferred.as_ref();
+    lines.extend(deferred.map(|deferred| Fact::new("", words(deferred), "with `defer_pp_recv=True`")));
+    lines
 }
 
 /// What stages save, and what of it waits for `W`, where that was said.

@@ -379,7 +379,7 @@ fn settings_and_arguments_must_fit_their_parameters() {
     assert_eq!(errors(&text, &[]).len(), 1);
     let text = STANDARD.replace("NAME", "interleaved_1f1b");
     assert!(errors(&text, &[("chnks", 3)])[0].0.contains("no parameter `chnks`"));
-    assert!(errors(&text, &[("microbatches", 6)])[0].0.contains("does not allow these numbers"));
+    assert!(errors(&text, &[("group", 3)])[0].0.contains("does not allow these numbers"));
     assert_eq!(schedule(&text, &[("chunks", 3)]).n_stages(), 12);
 }
 
