@@ -51,7 +51,8 @@ pub(crate) fn pipec(folder: &Path, arguments: &str, input: &str) -> Ended {
 
 /// The same with a command that has variables of its own.
 pub(crate) fn run(mut command: Command, folder: &Path, arguments: &str, input: &str) -> Ended {
-    command.args(arguments.split_whitespace()).current_dir(folder).env("COLUMNS", "100").env("NO_COLOR", "1");
+    let words = shlex::split(arguments).expect("every quote ends");
+    command.args(words).current_dir(folder).env("COLUMNS", "100").env("NO_COLOR", "1");
     let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = pipes.spawn().expect("the command starts");
     // A command that needs no input may have ended before it is written.

@@ -37,7 +37,9 @@ impl Job {
     pub fn source(&self, path: &str, config: &str) -> Result<String, String> {
         let options = &self.options;
         let Ok(Config { layers: n_layers, .. }) = transformer::read(FileId(0), path, config) else {
-            return Ok(format!("pipeline job {{\n    model \"{path}\"(sequence = 1)\n    devices 1\n    microbatches 1\n    schedule 1f1b\n}}\n"));
+            return Ok(format!(
+                "pipeline job {{\n    model \"{path}\"(sequence = 1)\n    devices 1\n    microbatches 1\n    schedule 1f1b\n}}\n"
+            ));
         };
         let [tensor, devices, context, expert] = [
             "tensor-model-parallel-size",
