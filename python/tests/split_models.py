@@ -169,3 +169,34 @@ class Skipping(nn.Module):
         y = torch.tanh(self.right(y)) * y
         found: Tensor = self.last(y + skip)
         return found
+
+
+class InPlace(nn.Module):
+    """A block that adds to what it gets, and calls that do so between modules."""
+
+    class Block(nn.Module):
+        """Adds to its input."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x += torch.tanh(self.inner(x.clone()))
+            return x
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(WIDTH, WIDTH)
+        self.blocks = nn.ModuleList(InPlace.Block() for _ in range(3))
+        self.relu = nn.ReLU(inplace=True)
+        self.last = nn.Linear(WIDTH, SYMBOLS)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.first(x) * 1.5
+        kept = x * 2
+        for block in self.blocks:
+            x = block(x)
+        kept *= 0.5
+        found: Tensor = self.last(self.relu(x) + kept)
+        return found

@@ -9,6 +9,7 @@ import pytest
 import split_models
 import torch
 from cluster import Cluster
+from scenes import EXAMPLES
 from split_models import LENGTH, SYMBOLS, WIDTH
 from torch import Tensor, nn
 
@@ -89,6 +90,9 @@ CASES: dict[str, tuple[Make, Callable[[], Any], str, dict[str, Any]]] = {
     "skips inside of blocks": (split_models.ResNet, pictures, "std:v_half", {}),
     "skips inside of blocks, by export": (split_models.ResNet, pictures, "std:v_half", {"by": "export"}),
     "names in lists": (split_models.ResNet, pictures, "std:1f1b", {"at": ["layer2.1"]}),
+    "changes in place": (split_models.InPlace, vectors, "std:v_half", {}),
+    "changes in place behind a cut": (split_models.InPlace, vectors, "std:1f1b", {"at": ["relu"]}),
+    "changes in place, by export": (split_models.InPlace, vectors, "std:1f1b", {"by": "export", "layers": [1, 2]}),
     "a skip over the cut": (split_models.Skipping, vectors, "std:1f1b", {"at": ["right"]}),
 }
 
@@ -151,6 +155,7 @@ PIPELINES: dict[str, tuple[Make, Callable[[int], Tensor], dict[str, Any]]] = {
     "untied": (lambda: split_models.Llama(ties=False), tokens, {"by": "export"}),
     "skip": (split_models.Skipping, vectors, {"at": ["right"]}),
     "resnet": (split_models.ResNet, pictures, {}),
+    "in place": (split_models.InPlace, vectors, {}),
 }
 
 
@@ -209,6 +214,7 @@ def learn_alone(name: str) -> tuple[list[float], dict[str, Tensor]]:
         ("untied", "std:v_half"),
         ("skip", "std:zb_h1"),
         ("resnet", "std:v_half"),
+        ("in place", "std:zb_h1"),
     ],
 )
 def test_ranks_learn_what_one_process_learns(cluster: Cluster, name: str, target: str) -> None:
@@ -263,6 +269,20 @@ class Notes(nn.Module):
         return Note(x)
 
 
+class Counts(nn.Module):
+    """Returns something else each time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.calls = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1.0
+        found: Tensor = self.right(self.left(x) * self.calls)
+        return found
+
+
 def said(model: nn.Module, example: Any, target: str = "std:v_half", **options: Any) -> str:
     """What is said of a model that cannot be split."""
     with pytest.raises(StageError) as caught:
@@ -313,9 +333,24 @@ def test_models_that_cannot_be_split_are_explained() -> None:
     assert said(Opaque(), vectors(), "std:1f1b", at=["note"]) == (
         "the model cannot be cut at `note`, which returns a `Note`: only tensors, numbers and texts go from stage to stage"
     )
+    assert "numbers than the model, by up to" in said(Counts(), vectors(), "std:1f1b", at=["right"])
     model = seeded(Opaque)
     cut = split(model, pipec.compile("std:1f1b", devices=2, microbatches=4), vectors(), at=["right"])
     require_equal(model, cut, vectors())
+
+
+def test_programs_that_are_no_chains_are_refused() -> None:
+    with pytest.raises(StageError) as caught:
+        split(seeded(split_models.Llama), pipec.compile("std:seq_1f1b", devices=2, microbatches=4), tokens())
+    assert str(caught.value) == (
+        "`seq_1f1b` cuts microbatches along their sequence, and a model does not say what its layers carry from slice to slice: "
+        "write its stages by hand"
+    )
+    with pytest.raises(StageError) as caught:
+        split(seeded(split_models.Llama), pipec.compile(EXAMPLES / "unet.pipe", devices=2, microbatches=4), tokens())
+    assert "reads s" in str(caught.value) and str(caught.value).endswith(
+        "`split` makes chains, where each stage reads the one before it"
+    )
 
 
 def test_a_model_without_numbers_is_refused() -> None:

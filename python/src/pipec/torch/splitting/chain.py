@@ -46,6 +46,10 @@ class Chain:
         """The values that are made before a cut and read behind it, in the order in which they are made."""
         return [one for one in (*self.inputs, *self.nodes[:cut]) if self._position[one] < cut <= self._last_use[one]]
 
+    def changed_in(self, begin: int, end: int) -> set[fx.Node]:
+        """The values that some nodes change in place, with what these are views of."""
+        return {changed for node in self.nodes[begin:end] for changed in _changed_by(node)}
+
     def at_modules(self, names: Sequence[str], closes: bool) -> list[int]:
         """The cuts before the first calls of some modules, and with `closes` also behind the last one.
 
@@ -65,7 +69,7 @@ class Chain:
             while end < len(self.nodes) and _unpacks(self.nodes[end]):
                 end += 1
             cuts.append(end)
-        return sorted({self._require_whole(one) for one in cuts if 0 < one < len(self.nodes)})
+        return sorted({one for one in cuts if 0 < one < len(self.nodes)})
 
     def at_single_values(self) -> list[int]:
         """The cuts that one computed value crosses: between them the forward is a chain."""
@@ -104,37 +108,9 @@ class Chain:
         uses = {one: [self._position[user] for user in one.users if user in self._position] for one in self._position}
         return {one: max(positions, default=-1) for one, positions in uses.items()}
 
-    @cached_property
-    def _mutations(self) -> dict[fx.Node, int]:
-        """By value: the last position at which it, or what it is a view of, is changed in place."""
-        found: dict[fx.Node, int] = {}
-        for number, node in enumerate(self.nodes):
-            for changed in _changed_by(node):
-                found[changed] = number
-        return found
-
-    def _require_whole(self, cut: int) -> int:
-        """Moves a cut to where no value that crosses it is changed in place behind it.
-
-        Raises:
-            StageError: There is no such place.
-        """
-        for position in range(cut, len(self.nodes)):
-            changed = [one for one in self.crossing(position) if self._mutations.get(one, -1) >= position]
-            if not changed:
-                return position
-            if self.nodes[position].op == "call_module":
-                raise StageError(
-                    f"the model cannot be cut before `{self.nodes[position].target}`: {self.describe(changed[0])} is changed in place "
-                    "behind the cut"
-                )
-        return cut
-
     def _is_single(self, cut: int) -> bool:
-        crossing = self.crossing(cut)
-        made = [one for one in crossing if one.op != "placeholder"]
-        is_whole = all(self._mutations.get(one, -1) < cut for one in crossing)
-        return len(made) == 1 and is_whole and not _has_parts(made[0])
+        made = [one for one in self.crossing(cut) if one.op != "placeholder"]
+        return len(made) == 1 and not _has_parts(made[0])
 
     def _name(self, begin: int, end: int) -> str:
         """The modules that some nodes call, or else use weights of."""
@@ -210,6 +186,8 @@ def _is_pure(node: fx.Node) -> bool:
 
 def _changed_by(node: fx.Node) -> Iterator[fx.Node]:
     """The values that a node changes in place, with what they are views of."""
+    for value in node.meta.get("changed", ()):
+        yield from _with_bases(value)
     target: Any = node.target
     if not (isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable):
         return

@@ -110,7 +110,7 @@ def split(
         program: Says how many stages there are, on which devices.
         example: One microbatch of inputs: a tensor, a tuple of arguments, or a dict of them by name.
         at: Names of modules before which the model may be cut, such as `["layers.4", "layers.8"]`. Without it, these
-            are the members of its longest list of blocks of one class, or else of the traced forward every place that
+            are the blocks of its lists, or else of the traced forward every place that
             one value crosses.
         by: `"blocks"` or `"export"`, to have the one or the other of these.
         layers: How many layers each stage has, where layers are what is between the places to cut.
@@ -122,8 +122,10 @@ def split(
 
     Raises:
         StageError: The model does not run on the example or cannot be traced, a name is that of no module, there are
-            fewer layers than stages, no cut fits into the memory, or the stages compute something else.
+            fewer layers than stages, no cut fits into the memory, the stages compute something else, or those of the
+            program are no chain.
     """
+    _require_chain(program)
     chain, found = layers_of(model, example, at, by)
     n_stages = program.n_stages
     if len(found) < n_stages:
@@ -150,6 +152,22 @@ def split(
         unused_weights(model, stages),
         None if costs is None else costs.merged(counts),
     )
+
+
+def _require_chain(program: Program) -> None:
+    """Checks that each stage of a program reads the one before it, and whole microbatches."""
+    if program.n_slices > 1:
+        raise StageError(
+            f"`{program.name}` cuts microbatches along their sequence, and a model does not say what its layers carry from slice to "
+            "slice: write its stages by hand"
+        )
+    for stage in program.stages[1:]:
+        read = [program.values[one.value].stage for one in stage.reads]
+        if read != [stage.index - 1]:
+            of = ", ".join(f"s{one}" for one in read) or "no other stage"
+            raise StageError(
+                f"in `{program.name}` s{stage.index} reads {of}: `split` makes chains, where each stage reads the one before it"
+            )
 
 
 def _given(layers: Sequence[int], n_stages: int, found: Sequence[Layer]) -> tuple[int, ...]:
@@ -184,9 +202,15 @@ def _require_equal(chain: Chain, stages: Sequence[nn.Module], args: Sequence[Any
             args, kwargs = (outputs if isinstance(outputs, tuple) else (outputs,)), {}
     expected, got = pytree.tree_leaves(chain.traced.output), pytree.tree_leaves(outputs)
     for one, other in zip(expected, got):
-        if isinstance(one, Tensor) and not torch.allclose(one, other, rtol=1e-3, atol=1e-4, equal_nan=True):
+        if isinstance(one, Tensor) and not _is_close(one, other):
             difference = (one.double() - other.double()).abs().max().item()
             raise StageError(
                 f"on the example the stages return other numbers than the model, by up to {difference:.3g}: the forward of "
                 f"`{type(model).__name__}` depends on more than its inputs and weights"
             )
+
+
+def _is_close(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.allclose(
+        one.double(), other.double(), rtol=1e-3, atol=1e-4, equal_nan=True
+    )

@@ -42,6 +42,8 @@ class Call:
     """Which of the leaves of its arguments these are."""
     constants: Mapping[int, Any]
     """The leaves that are no tensors when the model runs."""
+    changed: frozenset[int]
+    """The leaves that the module changes in place."""
     forms: tuple[tuple[torch.Size, torch.dtype, torch.device], ...]
     """Of the tensors that it returns: shape, type, device."""
     result: Structure | None
@@ -79,13 +81,16 @@ def record(
         _, arguments = take_apart((args, kwargs))
         if arguments is None:
             raise Unfit(name, f"gets {_strange((args, kwargs))}")
+        leaves = list(enumerate(leaves_of(args, kwargs)))
+        before = {place: one._version for place, one in leaves if isinstance(one, Tensor)}
         found = run(*args, **kwargs)
         tensors, result = take_apart(found)
         if not tensors:
             raise Unfit(name, f"returns {_strange(found)}")
         forms = tuple((one.shape, one.dtype, one.device) for one in tensors)
-        constants = {place: one for place, one in enumerate(leaves_of(args, kwargs)) if not isinstance(one, Tensor)}
-        calls.append(Call(name, arguments, (), constants, forms, result))
+        constants = {place: one for place, one in leaves if not isinstance(one, Tensor)}
+        changed = frozenset(place for place, one in leaves if place in before and one._version != before[place])
+        calls.append(Call(name, arguments, (), constants, changed, forms, result))
         return found
 
     with _called_by(model, leaves, note), torch.no_grad():

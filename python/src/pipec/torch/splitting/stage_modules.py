@@ -53,8 +53,12 @@ def stage_module(chain: Chain, begin: int, end: int) -> fx.GraphModule:
     root: dict[str, Any] = {}
     is_first, is_last = begin == 0, end == len(chain.nodes)
     entering = chain.inputs if is_first else chain.crossing(begin)
+    changed = chain.changed_in(begin, end)
     for one in entering:
         values[one] = graph.node_copy(one) if is_first else graph.placeholder(f"from_{one.name}")
+    for one in entering if not is_first else ():
+        if one in changed:  # Not what has come, which is a leaf of the stage's graph.
+            values[one] = graph.call_function(torch.ops.aten.clone.default, (values[one],))
     if is_first and traced.shapes:
         root["same_shapes"] = _SameShapes(traced.shapes)
         tensors = tuple(values[one] for one in chain.inputs if one.target in traced.shapes)
@@ -78,7 +82,9 @@ def stage_module(chain: Chain, begin: int, end: int) -> fx.GraphModule:
             root["result"] = _Result(traced.result)
             graph.output(graph.call_module("result", (tuple(leaves),)))
     else:
-        leaving = [_handed_on(graph, values[one], one in entering) for one in chain.crossing(end)]
+        leaving = [
+            _handed_on(graph, values[one], one in entering and one not in changed) for one in chain.crossing(end)
+        ]
         graph.output(leaving[0] if len(leaving) == 1 else tuple(leaving))
     module = fx.GraphModule(root, graph, "SplitStage")
     _keep_names(module, traced.model, root)

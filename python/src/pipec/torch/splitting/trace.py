@@ -237,6 +237,7 @@ def _call(graph: fx.Graph, call: Call, tensors: Sequence[Any], is_fixed: Callabl
         raise StageError(
             f"`{call.module}` gets more around its tensors than tuples, lists and dicts: {error}"
         ) from None
+    node.meta["changed"] = [one for place, one in zip(call.places, tensors) if place in call.changed]
     if call.result is None and len(call.forms) == 1:
         return node, True
     return (node, False) if call.result is None else (graph.call_function(flat_tensors, (node,)), False)
