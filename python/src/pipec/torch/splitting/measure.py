@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from statistics import median
 from time import perf_counter
 from typing import Any, cast
@@ -29,6 +30,19 @@ class _Samples:
     backward: list[float] = field(default_factory=list)
 
 
+@dataclass
+class _Bench:
+    """A module with what it gets, and what its tasks took."""
+
+    module: nn.Module
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    loss: Loss | None
+    device: torch.device
+    splitter: Splitter = field(default_factory=Splitter)
+    samples: _Samples = field(default_factory=_Samples)
+
+
 def measure(
     names: Sequence[str],
     modules: Sequence[nn.Module],
@@ -37,7 +51,8 @@ def measure(
     loss: Loss | None,
     repeats: int,
 ) -> tuple[LayerCost, ...]:
-    """The costs of modules that read each other in a chain.
+    """The costs of modules that read each other in a chain. All of them take turns, so that another load of the machine
+    is about all of them alike.
 
     Args:
         names: A name for each.
@@ -47,13 +62,39 @@ def measure(
         loss: Makes a loss of what the last one returns; its time is that module's.
         repeats: How often each is measured; medians are returned.
     """
-    costs = []
-    for number, (name, module) in enumerate(zip(names, modules)):
-        of_last = loss if number == len(modules) - 1 else None
-        cost, outputs = _measure(name, module, args, kwargs, of_last, repeats)
-        costs.append(cost)
-        args, kwargs = (outputs if isinstance(outputs, tuple) else (outputs,)), {}
-    return tuple(costs)
+    benches, sizes = [], []
+    for module in modules:
+        of_last = loss if module is modules[-1] else None
+        bench = _Bench(module, args, kwargs, of_last, _device(module, [*args, *kwargs.values()]))
+        (flops,), _ = forward_flops([module], args, kwargs)
+        held, outputs = _held(bench)
+        sizes.append((held, _n_bytes(module.parameters()), _n_bytes(_tensors(outputs)), flops))
+        benches.append(bench)
+        flowing = pytree.tree_map_only(Tensor, _like, outputs)
+        args, kwargs = (flowing if isinstance(flowing, tuple) else (flowing,)), {}
+    order, draw = list(benches), Random(0)
+    for repeat in range(repeats + 1):
+        draw.shuffle(order)  # What else runs on the machine may come at fixed times.
+        for bench in order:
+            if repeat == 1:
+                bench.samples = _Samples()  # Those of the first time are dropped.
+            _halves(bench)
+            _whole(bench)
+    return tuple(
+        LayerCost(
+            name,
+            median(bench.samples.forward),
+            median(bench.samples.backward_input),
+            median(bench.samples.backward_weight),
+            median(bench.samples.backward),
+            *of_module,
+        )
+        for name, bench, of_module in zip(names, benches, sizes)
+    )
+
+
+def _n_bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(one.numel() * one.element_size() for one in tensors)
 
 
 def forward_flops(
@@ -73,99 +114,56 @@ def forward_flops(
     return found, outputs
 
 
-def _measure(
-    name: str, module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], loss: Loss | None, repeats: int
-) -> tuple[LayerCost, Any]:
-    device = _device(module, [*args, *kwargs.values()])
-    samples, splitter = _Samples(), Splitter()
-    for repeat in range(repeats + 1):
-        if repeat == 1:
-            samples = _Samples()  # Those of the first time are dropped.
-        _halves(module, args, kwargs, loss, splitter, device, samples)
-        _whole(module, args, kwargs, loss, device, samples)
-    (flops,), _ = forward_flops([module], args, kwargs)
-    held, outputs = _held(module, args, kwargs, loss)
-    cost = LayerCost(
-        name,
-        median(samples.forward),
-        median(samples.backward_input),
-        median(samples.backward_weight),
-        median(samples.backward),
-        held,
-        sum(one.numel() * one.element_size() for one in module.parameters()),
-        sum(one.numel() * one.element_size() for one in _tensors(outputs)),
-        flops,
-    )
-    return cost, pytree.tree_map_only(Tensor, _like, outputs)
-
-
 def _like(value: Tensor) -> Tensor:
     """The same numbers, for the next module."""
     return value.detach().requires_grad_(value.requires_grad)
 
 
-def _run(
-    module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], loss: Loss | None
-) -> tuple[list[Tensor], Any, list[Tensor]]:
+def _run(bench: _Bench) -> tuple[list[Tensor], Any, list[Tensor]]:
     """A forward: the leaves that need gradients, what the module returns, and the roots of the backward."""
     leaves: list[Tensor] = []
 
     def leaf(value: Tensor) -> Tensor:
-        made = value.detach().requires_grad_(value.requires_grad)
+        made = _like(value)
         if made.requires_grad:
             leaves.append(made)
         return made
 
-    given = pytree.tree_map_only(Tensor, leaf, (tuple(args), dict(kwargs)))
-    outputs = module(*given[0], **given[1])
-    ends = outputs if loss is None else loss(outputs)
+    args, kwargs = pytree.tree_map_only(Tensor, leaf, (tuple(bench.args), dict(bench.kwargs)))
+    outputs = bench.module(*args, **kwargs)
+    ends = outputs if bench.loss is None else bench.loss(outputs)
     return leaves, outputs, [one for one in _tensors(ends) if one.requires_grad]
 
 
-def _halves(
-    module: nn.Module,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    loss: Loss | None,
-    splitter: Splitter,
-    device: torch.device,
-    samples: _Samples,
-) -> None:
+def _halves(bench: _Bench) -> None:
     """`F`, `B` and `W`."""
-    began = _now(device)
-    leaves, _, roots = _run(module, args, kwargs, loss)
-    forward = _now(device)
-    samples.forward.append(forward - began)
-    gradients = [torch.ones_like(one) for one in roots]
-    forward = _now(device)
-    _, deferred = splitter.input_half(roots, gradients, leaves)
-    half = _now(device)
+    leaves, roots, gradients = _forward(bench)
+    began = _now(bench.device)
+    _, deferred = bench.splitter.input_half(roots, gradients, leaves)
+    half = _now(bench.device)
     deferred.run()
-    samples.backward_input.append(half - forward)
-    samples.backward_weight.append(_now(device) - half)
+    bench.samples.backward_input.append(half - began)
+    bench.samples.backward_weight.append(_now(bench.device) - half)
 
 
-def _whole(
-    module: nn.Module,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    loss: Loss | None,
-    device: torch.device,
-    samples: _Samples,
-) -> None:
+def _whole(bench: _Bench) -> None:
     """`F` and `BW`."""
-    began = _now(device)
-    _, _, roots = _run(module, args, kwargs, loss)
-    forward = _now(device)
-    samples.forward.append(forward - began)
-    gradients = [torch.ones_like(one) for one in roots]
-    forward = _now(device)
+    _, roots, gradients = _forward(bench)
+    began = _now(bench.device)
     if roots:
         torch.autograd.backward(cast("Sequence[Tensor]", roots), gradients)
-    samples.backward.append(_now(device) - forward)
+    bench.samples.backward.append(_now(bench.device) - began)
 
 
-def _held(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], loss: Loss | None) -> tuple[int, Any]:
+def _forward(bench: _Bench) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    """A forward that is timed: the leaves, and the roots with gradients."""
+    began = _now(bench.device)
+    leaves, _, roots = _run(bench)
+    bench.samples.forward.append(_now(bench.device) - began)
+    return leaves, roots, [torch.ones_like(one) for one in roots]
+
+
+def _held(bench: _Bench) -> tuple[int, Any]:
     """The bytes that a forward leaves for the backward, and what it returns."""
     saved: dict[int, int] = {}
 
@@ -175,10 +173,10 @@ def _held(module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], los
         return value
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda value: value):
-        leaves, outputs, _ = _run(module, args, kwargs, loss)
+        leaves, outputs, _ = _run(bench)
     for one in leaves:
         saved[one.untyped_storage().data_ptr()] = one.untyped_storage().nbytes()
-    for one in (*module.parameters(), *module.buffers(), *_tensors(outputs)):
+    for one in (*bench.module.parameters(), *bench.module.buffers(), *_tensors(outputs)):
         saved.pop(one.untyped_storage().data_ptr(), None)
     return sum(saved.values()), outputs
 
