@@ -244,6 +244,18 @@ class Looks(nn.Module):
         return x
 
 
+class Twice(nn.Module):
+    """Calls a module twice, and another one never."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right, self.spare = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.right(torch.tanh(self.left(torch.tanh(self.left(x)))))
+        return found
+
+
 class Opaque(nn.Module):
     """Hands on what is no tensor."""
 
@@ -359,6 +371,28 @@ def test_a_model_without_numbers_is_refused() -> None:
     assert said(llama, tokens().to("meta")) == (
         "`Llama` has weights on the device `meta`: split it where it has numbers, because the stages are compared with it"
     )
+
+
+def test_modules_that_are_not_called_once() -> None:
+    assert said(Twice(), vectors(), "std:1f1b", at=["left"]) == (
+        "the forward calls `left` 2 times, so it cannot begin a stage"
+    )
+    assert said(Twice(), vectors(), "std:1f1b", at=["spare"]) == (
+        "the forward does not call `spare` on the example, so it cannot begin a stage"
+    )
+    cut = split(
+        seeded(Twice), pipec.compile("std:1f1b", devices=2, microbatches=4), vectors(), layers=[1, 1], at=["right"]
+    )
+    assert cut.unused == ("spare.weight", "spare.bias")
+
+
+def test_a_module_in_two_stages_is_tied() -> None:
+    model = seeded(Twice)
+    cut = split(model, pipec.compile("std:v_half", devices=1, microbatches=2), vectors(), by="export", layers=[1, 2])
+    assert cut.tied == {"1.left.weight": "0.left.weight", "1.left.bias": "0.left.bias"}
+    _, expected = gradients(model, lambda: model(vectors()))
+    _, found = gradients(model, lambda: through(cut, vectors()))
+    assert expected.keys() == found.keys() and all(torch.equal(one, found[name]) for name, one in expected.items())
 
 
 def test_other_shapes_than_those_of_the_example_are_refused() -> None:
