@@ -49,7 +49,19 @@ pub fn random_step(most: Size, dice: &mut Dice) -> Problem {
     job.most.clone_from(&job.capacity);
     let memory = job.most.iter().map(|most| most.unsigned_abs()).collect();
     let objective = Objective::Makespan;
-    Problem { job, scale, bound: 0, schedule, costs, objective, pairs_pay: false, ends_with_tasks: true, held, memory }
+    Problem {
+        job,
+        scale,
+        bound: 0,
+        schedule,
+        costs,
+        objective,
+        pairs_pay: false,
+        ends_with_tasks: true,
+        held,
+        memory,
+        unit: None,
+    }
 }
 
 /// What activations count, where that differs by stage.

@@ -7,8 +7,8 @@ use pipe_compiler::profile::Profile;
 use pipe_compiler::torch::export::{Form, export};
 use pipe_compiler::{Compilation, Request};
 use pipe_search::tune::{TuneRequest, problem};
-use pipe_syntax::diagnostic::{Code, Label};
-use pipe_syntax::source::{Source, Sources};
+use pipe_syntax::diagnostic::{Code, Label, edited};
+use pipe_syntax::source::{FileId, Source, Sources};
 use pipe_syntax::torch::Runtime;
 use pipe_syntax::torch::version::Version;
 use pipe_tests::cases::{compile_for_search, compile_text, expect, files, read, reason, report, root};
@@ -118,6 +118,49 @@ fn sources_cause_the_errors_that_they_are_marked_with() {
     let cases = ["pipe", "csv"].map(|ending| files(&root().join("tests/ui"), ending));
     let failures: Vec<_> = cases.iter().flatten().flat_map(|path| check_case(path)).collect();
     report(&failures);
+}
+
+/// What each edit of a case writes, and whether the finding is gone then.
+fn tried(path: &Path) -> (String, Vec<String>) {
+    let (text, folder) = (read(path), path.parent().unwrap_or(Path::new(".")));
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let (first, sources) = compiled(code_of(folder), name, &text, folder);
+    let (mut written, mut failures) = (String::new(), Vec::new());
+    for one in first.diagnostics.iter().filter(|one| !one.edits().is_empty()) {
+        let help = one.help.as_deref().unwrap_or("no help");
+        written += &format!("\n{}/{name}: {}\n  help: {help}\n", code_of(folder), one.message);
+        let file = one.edits().first().map_or(FileId(0), |edit| edit.span.file);
+        let old = &sources.get(file).text;
+        let new = edited(old, one.edits());
+        let (before, behind): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
+        before.iter().filter(|line| !behind.contains(line)).for_each(|line| written += &format!("- {line}\n"));
+        behind.iter().filter(|line| !before.contains(line)).for_each(|line| written += &format!("+ {line}\n"));
+        // The text of another file cannot be handed in: what its edit writes is seen above.
+        if sources.get(file).name != name {
+            continue;
+        }
+        let (second, _) = compiled(code_of(folder), name, &new, folder);
+        let (left, was) = (second.diagnostics.len(), first.diagnostics.len());
+        if second.diagnostics.iter().any(|other| (other.code, &other.message) == (one.code, &one.message)) {
+            failures.push(format!("{}: still found after its edit: {}\n{new}", path.display(), one.message));
+        }
+        let others = if left < was { String::new() } else { format!("then {left} as before\n") };
+        written += &if left == 0 { "accepted\n".to_owned() } else { others };
+    }
+    (written, failures)
+}
+
+#[test]
+fn edits_make_what_they_are_for_go_away() {
+    let cases = files(&root().join("tests/ui"), "pipe");
+    let (written, failures): (Vec<String>, Vec<Vec<String>>) = cases.iter().map(|path| tried(path)).unzip();
+    report(&failures.concat());
+    let head = "Edits that findings of the cases in this folder offer, each made alone.\n";
+    report(
+        &expect(&root().join("tests/ui/edits.txt"), &(head.to_owned() + &written.concat()))
+            .into_iter()
+            .collect::<Vec<_>>(),
+    );
 }
 
 #[test]

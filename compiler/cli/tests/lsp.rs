@@ -257,6 +257,11 @@ fn calls_say_what_they_take() {
 }
 
 #[test]
+fn words_say_what_they_mean() {
+    editing::check("hovers", editing::shown::hover);
+}
+
+#[test]
 fn words_have_roles() {
     let mut client = Client::start(&folder("lsp-legend", &[]));
     let abilities = client.ask("initialize", json!({"capabilities": {}}));

@@ -27,6 +27,7 @@ use pipe_ir::program::Program;
 use pipe_ir::verify::{Verified, VerifyError, verify};
 use pipe_schedule::check;
 use pipe_syntax::diagnostic::{self, Diagnostics};
+use pipe_syntax::edits;
 use pipe_syntax::files;
 use pipe_syntax::source::{Source, Sources};
 use report::{Finding, Report};
@@ -103,20 +104,18 @@ pub fn compile(sources: &mut Sources, root: Source, loader: &files::Loader<'_>, 
     }
     compilation.diagnostics.sort_by_key(|found| (found.labels.first().map(|label| label.span), found.code));
     compilation.diagnostics = diagnostic::joined(compilation.diagnostics);
+    compilation.diagnostics.iter_mut().for_each(|found| edits::settle(found, sources));
     compilation.conclude(sources);
     compilation
 }
 
-/// Whether the schedule of a text runs to its end.
-fn runs(root: Source, loader: &files::Loader<'_>, request: &Request) -> bool {
-    let run = || {
-        let files = files::load(&mut Sources::default(), root, loader).ok()?;
-        let mut elaborated = elaborate::elaborate(&files, &request.choice).ok()?;
-        request.furnish(&mut elaborated);
-        pipe_model::stage_set(&files, &elaborated).ok()?.tell(&mut elaborated.schedule);
-        check::check(&elaborated.schedule).ok()
-    };
-    run().is_some()
+/// What speaks against the tasks of a text; nothing where it is refused before they are looked at.
+fn judge(root: Source, loader: &files::Loader<'_>, request: &Request) -> Option<Diagnostics> {
+    let files = files::load(&mut Sources::default(), root, loader).ok()?;
+    let mut elaborated = elaborate::elaborate(&files, &request.choice).ok()?;
+    request.furnish(&mut elaborated);
+    pipe_model::stage_set(&files, &elaborated).ok()?.tell(&mut elaborated.schedule);
+    Some(check::check(&elaborated.schedule).err().unwrap_or_default())
 }
 
 /// The steps, one after the other; each leaves what it gives in `results`.
@@ -166,8 +165,10 @@ fn steps(
         results.stuck = stuck::of(elaborated, stages, request, found, sources);
     }
     let order = order.map_err(|found| {
-        let runs = |text| runs(Source { name: name.clone(), text }, loader, request);
-        suggest_fix::order::with_edits(found, &elaborated.schedule, sources, runs)
+        let judge = |text| judge(Source { name: name.clone(), text }, loader, request);
+        let runs = |text| judge(text).is_some_and(|found| found.is_empty());
+        let found = suggest_fix::order::with_edits(found, &elaborated.schedule, sources, runs);
+        suggest_fix::statements::with_edits(found, &elaborated.schedule, sources, judge)
     });
     let (order, stages) = both(order, stages)?;
     let stages = &*results.stages.insert(stages);

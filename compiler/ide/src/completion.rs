@@ -2,6 +2,8 @@
 
 use crate::place::{Place, in_comment, word};
 use crate::reference::{self, CONSTANTS, NUMBERS, described};
+use crate::settings::settings;
+use crate::signature::innermost;
 use crate::{Definition, NameKind};
 use pipe_ir::training::Optimizer;
 use pipe_syntax::{parse, stdlib};
@@ -85,8 +87,7 @@ pub fn complete(place: &Place<'_>) -> Completion {
 fn offer(place: &Place<'_>, begin: &str, rest: &str, offers: &mut Offers) {
     let phrases = parse::expected_behind(begin);
     for word in phrases.iter().flat_map(|phrase| phrase.split('`').skip(1).step_by(2)) {
-        if let Some(text) = described(word).or_else(|| reference::words().any(|known| known == word).then(String::new))
-        {
+        if let Some(text) = described(word) {
             let line = text.lines().next().unwrap_or_default().to_owned();
             offers.insert(word.to_owned(), (OfferKind::Keyword, line));
         }
@@ -103,7 +104,8 @@ fn offer(place: &Place<'_>, begin: &str, rest: &str, offers: &mut Offers) {
         _ if is_head && !expects("an expression") => {}
         ("pipeline", "model") => offers.extend(globals(NameKind::Model)),
         ("pipeline", "optimizer") => {
-            let named = |name: &str| (name.to_owned(), (OfferKind::Function, "an optimizer".to_owned()));
+            let rule = |name: &str| Optimizer::rule(name).unwrap_or_default().to_owned();
+            let named = |name: &str| (name.to_owned(), (OfferKind::Function, rule(name)));
             offers.extend(Optimizer::NAMES.iter().map(|name| named(name)));
         }
         _ if expects("the name of a schedule") => offers.extend(globals(NameKind::Schedule)),
@@ -117,6 +119,10 @@ fn offer(place: &Place<'_>, begin: &str, rest: &str, offers: &mut Offers) {
         let text = described("if").unwrap_or_default();
         offers.insert("if".to_owned(), (OfferKind::Keyword, text.lines().next().unwrap_or_default().to_owned()));
         offers.extend(numbers(place, begin, rest, declares));
+    }
+    if let Some((before, callee, None)) = innermost(begin) {
+        let all = settings(before, callee).into_iter().flatten();
+        offers.extend(all.map(|setting| (setting.name.to_owned(), (OfferKind::Argument, setting.doc))));
     }
     if let Some(callee) = open_call(begin) {
         let called = |found: &Definition| found.owner.is_none() && found.name == callee;
@@ -138,12 +144,12 @@ fn first_line(definition: &Definition) -> String {
 fn numbers(place: &Place<'_>, begin: &str, rest: &str, declares: &str) -> Offers {
     let mut offers: Offers = Offers::new();
     if declares == "layer" {
-        offers.extend(reference::functions().map(|(name, usage)| (name.to_owned(), (OfferKind::Function, usage))));
+        offers.extend(reference::functions().map(|(name, usage, _)| (name.to_owned(), (OfferKind::Function, usage))));
     } else {
         let constants =
             CONSTANTS.iter().map(|(name, text)| ((*name).to_owned(), (OfferKind::Constant, (*text).to_owned())));
         let functions =
-            NUMBERS.iter().map(|(name, usage)| ((*name).to_owned(), (OfferKind::Function, (*usage).to_owned())));
+            NUMBERS.iter().map(|(name, usage, _)| ((*name).to_owned(), (OfferKind::Function, (*usage).to_owned())));
         offers.extend(constants.chain(functions));
     }
     let parameters = place.names.definitions.iter().filter(|found| found.kind == NameKind::FileParameter);

@@ -12,6 +12,7 @@ pub mod place;
 pub mod reference;
 pub mod roles;
 mod scopes;
+pub mod settings;
 pub mod signature;
 
 use pipe_syntax::ast::{self, Declaration};

@@ -24,12 +24,49 @@ pub const KINDS: [(&str, &str); 5] = [
     ("R", "Recomputes the forward of a stage before its backward."),
 ];
 
-/// Functions of schedules; those of layers are in [`functions`].
-pub const NUMBERS: [(&str, &str); 3] = [("min", "min(x, y, ..)"), ("max", "max(x, y, ..)"), ("abs", "abs(x)")];
+/// Functions of schedules, with their arguments and what they give; those of layers are in [`functions`].
+pub const NUMBERS: [(&str, &str, &str); 3] = [
+    ("min", "min(x, y, ..)", "The smallest of some numbers."),
+    ("max", "max(x, y, ..)", "The largest of some numbers."),
+    ("abs", "abs(x)", "A number without its sign."),
+];
 
-/// Functions of layers, with their arguments.
-pub fn functions() -> impl Iterator<Item = (&'static str, String)> {
+/// Words that are neither keywords nor names, with what they mean.
+const VALUES: [(&str, &str); 12] = [
+    ("i32", "Whole numbers of 32 bits, such as tokens."),
+    ("f32", "Single precision: 4 bytes for each number."),
+    ("f64", "Double precision: 8 bytes for each number, and more than twice the time."),
+    (
+        "bf16",
+        "Mixed precision: what is kept, sent and multiplied takes 2 bytes (bfloat16); sums, weights, their gradients and \
+         the optimizer's state stay in single precision.",
+    ),
+    ("flush", "All microbatches of a step read the same weights; the update waits until the pipeline is empty."),
+    ("previous", "Tasks read the weights of the step before."),
+    ("newest", "Tasks read the newest weights that are there when they start."),
+    ("activations", "What forwards keep for backwards is with the host where no task uses it for a while."),
+    ("optimizer", "The optimizer's state lives with the host, and comes to the device for the update."),
+    ("parameters", "The weights live with the host, and come for each task of their stage that finds them gone."),
+    ("comm", "The latency of a transfer between two devices; `comm[0-1]` is that of one link."),
+    ("copy", "What a copy of 1 MiB between a device and its host takes."),
+];
+
+/// Functions of layers, with their arguments and what they give.
+pub fn functions() -> impl Iterator<Item = (&'static str, String, &'static str)> {
     pipe_model::functions()
+}
+
+/// What a word means that is neither a keyword nor a name.
+pub fn value(word: &str) -> Option<&'static str> {
+    VALUES.iter().find(|(name, _)| *name == word).map(|(_, text)| *text)
+}
+
+/// What a function gives: of layers, or of schedules and all else.
+pub fn function(name: &str, of_tensors: bool) -> Option<String> {
+    let told = |usage: &str, doc: &str| format!("`{usage}`\n\n{doc}");
+    let tensors = || functions().find(|(known, ..)| *known == name).map(|(_, usage, doc)| told(&usage, doc));
+    let numbers = || NUMBERS.iter().find(|(known, ..)| *known == name).map(|(_, usage, doc)| told(usage, doc));
+    if of_tensors { tensors().or_else(numbers) } else { numbers().or_else(tensors) }
 }
 
 /// Every rule with its comment and what it consists of.
@@ -75,7 +112,5 @@ pub fn keyword(word: &str) -> Option<String> {
 /// What the language says of a word.
 pub fn described(word: &str) -> Option<String> {
     let own = KINDS.iter().chain(&CONSTANTS).find(|(name, _)| *name == word).map(|(_, text)| (*text).to_owned());
-    let function = || functions().find(|(name, _)| *name == word).map(|(_, usage)| format!("`{usage}`"));
-    let number = || NUMBERS.iter().find(|(name, _)| *name == word).map(|(_, usage)| format!("`{usage}`"));
-    own.or_else(number).or_else(function).or_else(|| keyword(word))
+    own.or_else(|| function(word, false)).or_else(|| keyword(word)).or_else(|| value(word).map(str::to_owned))
 }

@@ -2,9 +2,9 @@
 
 use crate::place::Place;
 use crate::reference::{self, NUMBERS};
+use crate::settings::settings;
 use crate::{Definition, NameKind};
 use pipe_ir::training::Optimizer;
-use pipe_model::transformer::SETTINGS;
 use pipe_syntax::parse;
 use pipe_syntax::parse::tokens::{Token, TokenKind, tokens};
 
@@ -30,6 +30,15 @@ struct Open<'t> {
     complete: usize,
     /// The name of the argument that is written.
     named: Option<&'t str>,
+}
+
+/// What is called by the innermost bracket that is open behind a text, the word before that, and the argument that is
+/// written, where it is named.
+pub(crate) fn innermost(before: &str) -> Option<(&str, &str, Option<&str>)> {
+    let begin = &before[parse::declaration_starts(before).last().unwrap_or(0)..];
+    let words: Vec<&str> = tokens(begin).iter().map(|token| &begin[token.place.clone()]).collect();
+    let call = open(&words).pop()?;
+    Some((call.before, call.name, call.named))
 }
 
 /// The innermost call around a position whose callee is known.
@@ -110,10 +119,14 @@ fn takes(place: &Place<'_>, declares: &str, call: &Open<'_>) -> Option<(Vec<Stri
         let doc = place.names.definitions.get(index).map(|found: &Definition| found.doc.clone());
         Some((parameters, doc.unwrap_or_default()))
     };
+    let of_call = settings(call.before, call.name).map(|all| {
+        let doc = Optimizer::rule(call.name).filter(|_| call.before == "optimizer").unwrap_or_default();
+        (all.into_iter().map(|setting| setting.usage).collect(), doc.to_owned())
+    });
     match (call.before, declares) {
-        ("optimizer", _) => optimizer(call.name),
+        _ if of_call.is_some() => of_call,
+        ("optimizer", _) => None,
         ("schedule", _) => declared(NameKind::Schedule),
-        ("model", _) if call.name.starts_with('"') => Some((settings(), String::new())),
         ("model", _) => declared(NameKind::Model),
         (_, "model") => declared(NameKind::Layer).or_else(|| function(call.name, false)),
         (_, "pipeline") => declared(NameKind::Schedule).or_else(|| function(call.name, false)),
@@ -121,27 +134,15 @@ fn takes(place: &Place<'_>, declares: &str, call: &Open<'_>) -> Option<(Vec<Stri
     }
 }
 
-/// The settings of an optimizer, in the order of its call.
-fn optimizer(name: &str) -> Option<(Vec<String>, String)> {
-    let mut settings: Vec<_> = Optimizer::settings(name)?.iter().collect();
-    settings.sort_by_key(|setting| setting.position);
-    let settings = settings.iter().map(|setting| format!("{} = {}", setting.name, setting.default));
-    Some((std::iter::once("learning_rate".to_owned()).chain(settings).collect(), String::new()))
-}
-
-/// The settings that may follow a `config.json`.
-fn settings() -> Vec<String> {
-    let default = |default: Option<i64>| default.map(|value| format!(" = {value}")).unwrap_or_default();
-    SETTINGS.iter().map(|setting| setting.name.to_owned() + &default(setting.default)).collect()
-}
-
 /// The arguments of a function of layers, or of numbers.
 fn function(name: &str, of_tensors: bool) -> Option<(Vec<String>, String)> {
-    let tensors = reference::functions().find(|(known, _)| of_tensors && *known == name).map(|(_, usage)| usage);
-    let number = || NUMBERS.iter().find(|(known, _)| *known == name).map(|(_, usage)| (*usage).to_owned());
-    let usage = tensors.or_else(number)?;
+    let tensors = reference::functions().find(|(known, ..)| of_tensors && *known == name);
+    let tensors = tensors.map(|(_, usage, doc)| (usage, doc));
+    let number =
+        || NUMBERS.iter().find(|(known, ..)| *known == name).map(|(_, usage, doc)| ((*usage).to_owned(), *doc));
+    let (usage, doc) = tensors.or_else(number)?;
     let inside = usage.strip_prefix(name)?.strip_prefix('(')?.strip_suffix(')')?;
-    Some((inside.split(", ").map(str::to_owned).collect(), String::new()))
+    Some((inside.split(", ").map(str::to_owned).collect(), doc.to_owned()))
 }
 
 fn in_a_line(text: &str) -> String {

@@ -101,6 +101,53 @@ fn every_keyword_has_a_line_of_reference() {
 }
 
 #[test]
+fn every_word_of_the_language_says_what_it_means() {
+    let mut silent: Vec<String> = Vec::new();
+    let told = |text: Option<String>| text.is_some_and(|text| text.split_whitespace().count() > 2);
+    let words = reference::words().chain(reference::CONSTANTS.map(|(name, _)| name));
+    silent.extend(words.filter(|word| !told(reference::described(word))).map(str::to_owned));
+    let functions = reference::functions().map(|(name, ..)| name).chain(reference::NUMBERS.map(|(name, ..)| name));
+    for name in functions {
+        let text = reference::function(name, true).unwrap_or_default();
+        let (usage, doc) = text.split_once("\n\n").unwrap_or_default();
+        if !usage.contains(name) || doc.split_whitespace().count() < 3 || !doc.ends_with('.') {
+            silent.push(name.to_owned());
+        }
+    }
+    let optimizers = pipe_ir::training::Optimizer::NAMES.iter().map(|name| ("optimizer", *name));
+    for (before, callee) in optimizers.chain([("model", "\"small.json\"")]) {
+        silent.extend((before == "optimizer" && !told(settings::optimizer(callee))).then(|| callee.to_owned()));
+        let all = settings::settings(before, callee).expect("a call with settings");
+        assert!(all.len() > 2, "{callee}");
+        silent.extend(all.into_iter().filter(|one| !told(Some(one.doc.clone()))).map(|one| one.usage));
+    }
+    assert!(silent.is_empty(), "nothing is said of {silent:?}");
+}
+
+#[test]
+fn every_keyword_has_the_colour_of_one() {
+    let text = include_str!("../../syntax/src/parse/tests/everything.pipe").to_owned();
+    let mut sources = Sources::default();
+    let root = Source { name: "x.pipe".to_owned(), text: text.clone() };
+    let (files, _) = pipe_syntax::files::read(&mut sources, root, &|_| Err("no files here".to_owned()));
+    let coloured = roles::roles(&Names::of(&files), &sources);
+    let has = |word: &str, role: roles::Role| {
+        coloured.iter().any(|one| one.role == role && text.get(one.place.clone()) == Some(word))
+    };
+    let plain: Vec<&str> = reference::keywords().filter(|word| !has(word, roles::Role::Keyword)).collect();
+    assert!(plain.is_empty(), "{plain:?}");
+    for (word, role) in [
+        ("i32", roles::Role::Type),
+        ("flush", roles::Role::EnumMember),
+        ("comm", roles::Role::EnumMember),
+        ("learning_rate", roles::Role::Parameter),
+        ("std.models.gpt", roles::Role::Namespace),
+    ] {
+        assert!(has(word, role), "{word}");
+    }
+}
+
+#[test]
 fn what_may_come_next_is_said_in_words() {
     let expects = |text: &str, wanted: &str| {
         let found = pipe_syntax::parse::expected_behind(text);

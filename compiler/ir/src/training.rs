@@ -37,18 +37,20 @@ pub struct OptimizerSetting {
     pub default: f64,
     /// The values that it may have.
     pub range: Range,
+    /// What it means.
+    pub doc: &'static str,
 }
 
 /// Writes the enum of optimizers, and what the language, the IR text and the verifier read from it.
 macro_rules! optimizers {
-    ($($(#[$doc:meta])* $variant:ident $name:literal {
-        $($(#[$field_doc:meta])* $field:ident: $position:literal, $default:literal, $range:ident;)*
+    ($($(#[doc = $doc:literal])* $variant:ident $name:literal {
+        $($(#[doc = $field_doc:literal])* $field:ident: $position:literal, $default:literal, $range:ident;)*
     })*) => {
         /// How weights follow from their gradients. All numbers are per step.
         #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
         pub enum Optimizer {
-            $($(#[$doc])* $variant { $($(#[$field_doc])* $field: f64),* }),*
+            $($(#[doc = $doc])* $variant { $($(#[doc = $field_doc])* $field: f64),* }),*
         }
 
         impl Optimizer {
@@ -65,12 +67,21 @@ macro_rules! optimizers {
             /// The settings of the optimizer of a name, in the order of the IR.
             pub fn settings(name: &str) -> Option<&'static [OptimizerSetting]> {
                 match name {
-                    $($name => Some(&[$(OptimizerSetting {
+                    $($name => Some(const { &[$(OptimizerSetting {
                         name: stringify!($field),
                         position: $position,
                         default: $default,
                         range: Range::$range,
-                    }),*]),)*
+                        doc: concat!($($field_doc),*).trim_ascii(),
+                    }),*] }),)*
+                    _ => None,
+                }
+            }
+
+            /// The rule of the optimizer of a name, with its source.
+            pub fn rule(name: &str) -> Option<&'static str> {
+                match name {
+                    $($name => Some(concat!($($doc),*).trim_ascii()),)*
                     _ => None,
                 }
             }

@@ -96,7 +96,7 @@ impl Sum {
 /// The name of the unit of a target's times, if it has one.
 pub fn unit_of_times(report: &Report) -> Option<&'static str> {
     let profile = report.profile.as_ref().map(|own| own.time_unit);
-    profile.or(report.cluster.as_ref().map(|own| own.time_unit))
+    report.time_unit.or(profile).or(report.cluster.as_ref().map(|own| own.time_unit))
 }
 
 /// A size in three digits and the unit that suits: `36.8 GiB`. Sources have it otherwise, see [`Bytes`].

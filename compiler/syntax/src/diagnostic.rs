@@ -273,6 +273,12 @@ impl Diagnostic {
         self
     }
 
+    /// Adds an edit where one is known.
+    #[must_use]
+    pub fn edit_with(self, edit: Option<Edit>) -> Self {
+        edit.into_iter().fold(self, |found, Edit { span, text }| found.edit(span, text))
+    }
+
     /// The edits of its fix; none where there is no fix.
     #[must_use]
     pub fn edits(&self) -> &[Edit] {

@@ -5,6 +5,7 @@
 
 pub mod ast;
 pub mod diagnostic;
+pub mod edits;
 pub mod expr;
 pub mod files;
 pub mod format;

@@ -29,6 +29,11 @@ pub const SCHEDULES: &[(&str, &str)] = &[
 /// Its models, by name: `import std.models.NAME` makes their layers visible.
 pub const MODELS: &[(&str, &str)] = &[("gpt", include_str!("../../../stdlib/models/gpt.pipe"))];
 
+/// The path of the file that declares a model, as an import writes it.
+pub fn path_of_model(name: &str) -> Option<String> {
+    find(MODELS, name).map(|_| format!("std.models.{name}"))
+}
+
 /// The text of a schedule's file.
 pub fn schedule(name: &str) -> Option<&'static str> {
     find(SCHEDULES, name)

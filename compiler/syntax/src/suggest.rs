@@ -9,6 +9,9 @@ const LONGEST: usize = 64;
 /// As many names as one reads at a glance.
 const FEW: usize = 8;
 
+/// As many letters as a name has of which a part says nothing.
+const SHORT: usize = 4;
+
 /// The most names that a question offers.
 const OFFERED: usize = 3;
 
@@ -58,7 +61,9 @@ fn alike<'n>(name: &str, candidates: &[&'n str]) -> Vec<&'n str> {
     found.retain(|candidate| {
         let candidate = plain(candidate);
         let shared = shared(&name, &candidate);
-        shared >= 2 && shared == name.len() || shared >= 3 && (shared == candidate.len() || 2 * shared >= name.len())
+        // Short names share three letters by chance.
+        let is_half = name.len() > SHORT && 2 * shared >= name.len();
+        shared >= 2 && shared == name.len() || shared >= 3 && (shared == candidate.len() || is_half)
     });
     found.sort_by_key(|candidate| distance(&name, &plain(candidate)));
     found
@@ -130,6 +135,7 @@ mod tests {
         assert_eq!(asked("interleaved"), "did you mean `interleaved_1f1b` or `grouped_interleaved`?");
         assert_eq!(asked("zb"), "did you mean `zb_v`, `v_zb` or `zb_h1`?");
         assert_eq!(asked("pipedream"), "");
+        assert_eq!(asked("mine"), "");
     }
 
     #[test]

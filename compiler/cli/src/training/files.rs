@@ -1,5 +1,6 @@
 //! What a run opens: `check` opens it as well, so that nothing is accepted that cannot begin.
 
+use crate::output::reason;
 use pipe_compiler::Compilation;
 use pipe_ir::program::Program;
 use pipe_ir::training::{DataSource, Training};
@@ -7,6 +8,7 @@ use pipe_ir::verify::Verified;
 use pipe_runtime::data::{self, DataError};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::source::{Sources, Span};
+use std::io;
 use std::path::Path;
 
 /// Adds what speaks against the files of an accepted target: its data, relative to the folder, and,
@@ -28,15 +30,24 @@ fn of_data(program: &Program, training: &Training, folder: &Path, span: Span) ->
     let DataSource::Bytes(_) = training.data else { return None };
     let error = data::check(program, folder).err()?;
     let (label, help) = match &error {
-        DataError::Read { .. } => (
-            "this cannot be read",
-            "the path is relative to the folder of the `.pipe` file; `data synthetic` needs no file",
-        ),
+        DataError::Read { path, source } => return Some(unread(path, source, folder, span)),
         DataError::TooShort { .. } => ("this is too short", "take a longer text, or a shorter sequence"),
         DataError::OutsideVocabulary { .. } => ("a byte has no row", "give the model a table of 256 rows"),
         DataError::Unsupported { .. } => ("bytes do not fill this model's data", "`data synthetic` fills every tensor"),
     };
     Some(Diagnostic::error(Code::UnusableData, span, label, error.to_string()).help(help))
+}
+
+/// A file that cannot be read, with the folder that its path starts from.
+fn unread(path: &Path, why: &io::Error, folder: &Path, span: Span) -> Diagnostic {
+    let message = format!("cannot read the data file {}: {}", path.display(), reason(why));
+    let error = Diagnostic::error(Code::UnusableData, span, "this cannot be read", message);
+    // An empty folder is that of the command.
+    let from = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let from = from.canonicalize().unwrap_or_else(|_| from.to_owned());
+    let note = format!("the path in `data` starts from the folder of the `.pipe` file: {}", from.display());
+    let error = if path.is_absolute() { error } else { error.note(note) };
+    error.help("write the path of a file that is there, or `data synthetic`, which needs no file")
 }
 
 fn of_checkpoints(training: &Training, span: Span) -> Option<Diagnostic> {

@@ -56,6 +56,13 @@ pub(crate) fn actions(document: &mut Document<'_>) -> String {
     shown
 }
 
+/// What is said of the word at a place.
+pub(crate) fn hover(document: &mut Document<'_>) -> String {
+    let told = document.ask("textDocument/hover");
+    let told = told["contents"]["value"].as_str().unwrap_or("nothing");
+    told.lines().filter(|line| !line.trim().is_empty()).map(|line| format!("> {line}\n")).collect()
+}
+
 /// Lines that can be folded, and which stay to be seen of them.
 pub(crate) fn folds(document: &mut Document<'_>) -> String {
     let folds = document.ask("textDocument/foldingRange");

@@ -58,9 +58,9 @@ impl TimedTarget<'_> {
         let all = stages.flat_map(|stage| TaskKind::ALL.map(|kind| (stage, kind)));
         let entries = all.filter_map(|(stage, kind)| {
             let time = self.task(stage, kind)?;
-            Some(Entry { name: CostName::Stages(kind, stage.0..stage.0 + 1), time: time.min(MOST), span: None })
+            Some(Entry::new(CostName::Stages(kind, stage.0..stage.0 + 1), time.min(MOST)))
         });
-        let copy = self.cluster.copy().map(|time| Entry { name: CostName::Copy, time: time.min(MOST), span: None });
+        let copy = self.cluster.copy().map(|time| Entry::new(CostName::Copy, time.min(MOST)));
         StageCosts::of(entries.chain(copy).collect())
     }
 
@@ -189,12 +189,9 @@ impl TimedTarget<'_> {
 
 /// Links as costs; others take no time.
 pub(crate) fn stage_costs(links: impl IntoIterator<Item = ((DeviceId, DeviceId), Ticks)>) -> StageCosts {
-    let entry = |((one, other), time): ((DeviceId, DeviceId), Ticks)| Entry {
-        name: CostName::Link(one, other),
-        time: time.min(MOST),
-        span: None,
-    };
-    let usual = Entry { name: CostName::Transfer, time: Ticks::ZERO, span: None };
+    let entry =
+        |((one, other), time): ((DeviceId, DeviceId), Ticks)| Entry::new(CostName::Link(one, other), time.min(MOST));
+    let usual = Entry::new(CostName::Transfer, Ticks::ZERO);
     StageCosts::of(std::iter::once(usual).chain(links.into_iter().map(entry)).collect())
 }
 

@@ -35,7 +35,8 @@ impl<'a, 't> Table<'a, 't> {
         for (key, _) in self.entries.iter().filter(|(key, _)| !keys.contains(&key.get_ref().as_ref())) {
             let message = format!("{} has no key `{}`", self.words(), key.get_ref());
             let one = error(&key.span(), "not known", message);
-            found.push(Diagnostic { help: suggest::help(key.get_ref(), keys.iter().copied()), ..one });
+            let place = span(FILE, key.span().start, key.span().end);
+            found.push(one.suggest(place, key.get_ref(), keys.iter().copied()));
         }
     }
 

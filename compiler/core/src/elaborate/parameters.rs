@@ -57,13 +57,20 @@ pub(super) fn check_settings(files: &Files, target: Target<'_>, request: &Reques
             &pipeline.name
         }
     };
-    let mut report = Report::default();
-    for (name, value) in request.settings.iter().filter(|(name, _)| !known.contains(&name.as_str())) {
-        let message = format!("`{}` has no parameter `{name}`, which was set to {value}", declared.text);
-        let error = Diagnostic::error(Code::WrongArguments, declared.span, "set from outside", message);
-        report.add(Diagnostic { help: suggest::help(name, known.iter().copied()), ..error.of_caller() });
-    }
-    report.finish(())
+    let unknown: Vec<&(String, i64)> =
+        request.settings.iter().filter(|(name, _)| !known.contains(&name.as_str())).collect();
+    let Some(((first, value), others)) = unknown.split_first() else { return Ok(()) };
+    let message = format!("`{}` has no parameter `{first}`, which was set to {value}", declared.text);
+    let error = Diagnostic::error(Code::WrongArguments, declared.span, "set from outside", message).of_caller();
+    let also = |(name, value): &&(String, i64)| {
+        let asked = suggest::question(name, known.iter().copied());
+        format!(
+            "nor `{name}`, which was set to {value}{}",
+            asked.map_or_else(String::new, |asked| format!(": {asked}"))
+        )
+    };
+    let error = others.iter().map(also).fold(error, Diagnostic::note);
+    Err(vec![Diagnostic { help: suggest::help(first, known.iter().copied()), ..error }])
 }
 
 /// Whether a schedule's blocks run on from step to step.

@@ -52,7 +52,7 @@ impl Arguments {
 fn refuse_shards(transformer: &Transformer) -> Option<Diagnostic> {
     let zero = transformer.settings.zero;
     (zero > 1).then(|| {
-        let span = transformer.places.get("zero").copied().unwrap_or(transformer.span);
+        let span = transformer.place("zero");
         let message = format!("`zero = {zero}` divides gradients, and Megatron's distributed optimizer its state only");
         Diagnostic::error(Code::CannotExport, span, "no option for this", message).help("write `zero = 1`")
     })

@@ -126,10 +126,10 @@ impl Profile {
 
     /// The durations. Where a backward was measured at once, its halves follow from it, as in every list of costs.
     pub fn costs(&self) -> StageCosts {
-        let entry = |name, ns| Entry { name, time: Ticks(ns), span: None };
+        let entry = |name, ns| Entry::new(name, Ticks(ns));
         let mut entries = vec![entry(CostName::Transfer, self.transfer)];
         let copy = self.copies.map(|per_second| cluster::copied(per_second).min(Ticks(MOST_NANOS)));
-        entries.extend(copy.map(|time| Entry { name: CostName::Copy, time, span: None }));
+        entries.extend(copy.map(|time| Entry::new(CostName::Copy, time)));
         let of_task = |task: &TaskTime| entry(CostName::Stages(task.kind, task.stage..task.stage + 1), task.ns);
         entries.extend(self.tasks.iter().map(|(task, _)| of_task(task)));
         StageCosts { sharing: self.sharing.clone(), ..StageCosts::of(entries) }

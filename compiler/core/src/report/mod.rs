@@ -70,6 +70,10 @@ pub struct Report {
     /// Sizes.
     #[serde(flatten)]
     pub sizes: Sizes,
+    /// What a unit of the times is called, where it has a name: `ms` where they were measured or follow from a cluster,
+    /// `MFLOP` or `TFLOP` where they are the operations of a model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_unit: Option<&'static str>,
     /// Instructions of one step, over all devices.
     pub instructions: Option<usize>,
     /// Figures over the whole step.
@@ -225,6 +229,7 @@ impl Report {
         let (Some(analysis), Some(stages), true) = (&results.analysis, &results.stages, results.is_countable) else {
             return report;
         };
+        report.time_unit = analysis.unit;
         report.measure(analysis, stages, request, results.numbers);
         report.certificate = results.certified.as_ref().map(CertificateReport::new);
         let Some(program) = &results.program else { return report };

@@ -8,8 +8,10 @@
 //! cheaper than one with, then the one with least extra time by the timeline, then the one that was
 //! tried first.
 
+mod change;
 pub(crate) mod offload;
 pub(crate) mod order;
+pub(crate) mod statements;
 
 use crate::Request;
 use crate::analyze::{Analysis, analyze};
@@ -19,7 +21,7 @@ use pipe_ir::units::Bytes;
 use pipe_model::pipeline::Pipeline;
 use pipe_model::transformer::{Recompute, Settings};
 use pipe_schedule::check::check;
-use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::diagnostic::{Code, Diagnostic, Fix};
 use pipe_syntax::files::Files;
 use pipe_syntax::source::Span;
 
@@ -59,12 +61,17 @@ impl Alternative {
 
     /// As a pipeline would say it: `` `rows = 1`, `microbatches 16` ``.
     pub fn words(&self) -> String {
-        let word = |(name, value): &(&str, i64)| match *name {
-            "devices" | "microbatches" => format!("`{name} {value}`"),
-            "recompute" => format!("`recompute = {}`", self.settings.recompute.word()),
-            _ => format!("`{name} = {value}`"),
+        let word = |(name, _): &(&'static str, i64)| match *name {
+            "devices" | "microbatches" => format!("`{name} {}`", self.value(name)),
+            _ => format!("`{name} = {}`", self.value(name)),
         };
         self.change.iter().map(word).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The value of something that is set, as a pipeline would say it.
+    fn value(&self, name: &str) -> String {
+        let value = self.change.iter().find(|(set, _)| *set == name).map_or(0, |(_, value)| *value);
+        if name == "recompute" { self.settings.recompute.word().to_owned() } else { value.to_string() }
     }
 }
 
@@ -84,7 +91,14 @@ pub(crate) fn advise(
     }
     let Some(tried) = (Trials { files, request, limit, base: None }).run() else { return Vec::new() };
     let help = help(&tried);
-    found.iter_mut().for_each(|one| one.help = Some(help.clone()));
+    let name = analysis.pipeline.as_ref().map(|own| own.name.as_str());
+    let declared = files.root_pipelines().find(|declared| Some(declared.name.text.as_str()) == name);
+    let cheapest = tried.first().filter(|first| first.fits());
+    let edits = declared.zip(cheapest).and_then(|(declared, one)| change::edits(declared, one, request));
+    for one in &mut found {
+        one.help = Some(help.clone());
+        one.fix = edits.clone().map(|edits| Box::new(Fix { edits }));
+    }
     tried
 }
 

@@ -27,48 +27,143 @@ type Made = Result<Value, Reported>;
 
 struct Function {
     name: &'static str,
+    /// What it gives.
+    doc: &'static str,
     /// The arguments, for messages. One that ends in `..` stands for one or more.
     usage: &'static [&'static str],
     make: fn(&mut Evaluator<'_>, &Arguments<'_>) -> Made,
 }
 
 const FUNCTIONS: &[Function] = &[
-    Function { name: "matmul", usage: &["a", "b"], make: products::matmul },
-    Function { name: "exp", usage: &["x"], make: |evaluator, given| unary(evaluator, given, Unary::Exp) },
-    Function { name: "log", usage: &["x"], make: |evaluator, given| unary(evaluator, given, Unary::Log) },
-    Function { name: "tanh", usage: &["x"], make: |evaluator, given| unary(evaluator, given, Unary::Tanh) },
-    Function { name: "relu", usage: &["x"], make: |evaluator, given| unary(evaluator, given, Unary::Relu) },
-    Function { name: "sqrt", usage: &["x"], make: sqrt },
-    Function { name: "gelu", usage: &["x"], make: gelu },
-    Function { name: "min", usage: &["x", "y"], make: |evaluator, given| extreme(evaluator, given, false) },
-    Function { name: "max", usage: &["x", "y"], make: |evaluator, given| extreme(evaluator, given, true) },
-    Function { name: "size", usage: &["x", "axis"], make: size },
-    Function { name: "sum", usage: &["x", "axis"], make: |evaluator, given| sum(evaluator, given).map(Value::Tensor) },
-    Function { name: "mean", usage: &["x", "axis"], make: mean },
-    Function { name: "reshape", usage: &["x", "[sizes]"], make: reshape },
-    Function { name: "transpose", usage: &["x", "axis.."], make: transpose },
-    Function { name: "slice", usage: &["x", "axis", "start", "size"], make: slice },
-    Function { name: "concat", usage: &["axis", "x.."], make: concat },
-    Function { name: "softmax", usage: &["x"], make: |evaluator, given| softmax(evaluator, given, false) },
-    Function { name: "causal_softmax", usage: &["x"], make: |evaluator, given| softmax(evaluator, given, true) },
+    Function {
+        name: "matmul",
+        doc: "The matrix product: `a[.., m, k]` and `b[.., k, n]` give `[.., m, n]`; `b` may be one matrix for all.",
+        usage: &["a", "b"],
+        make: products::matmul,
+    },
+    Function {
+        name: "exp",
+        doc: "e to the power of each element.",
+        usage: &["x"],
+        make: |evaluator, given| unary(evaluator, given, Unary::Exp),
+    },
+    Function {
+        name: "log",
+        doc: "The natural logarithm of each element.",
+        usage: &["x"],
+        make: |evaluator, given| unary(evaluator, given, Unary::Log),
+    },
+    Function {
+        name: "tanh",
+        doc: "The hyperbolic tangent of each element.",
+        usage: &["x"],
+        make: |evaluator, given| unary(evaluator, given, Unary::Tanh),
+    },
+    Function {
+        name: "relu",
+        doc: "Each element, or 0 where it is negative.",
+        usage: &["x"],
+        make: |evaluator, given| unary(evaluator, given, Unary::Relu),
+    },
+    Function { name: "sqrt", doc: "The square root of each element, or of a number.", usage: &["x"], make: sqrt },
+    Function {
+        name: "gelu",
+        doc: "Each element times the share of a normal distribution below it, in the tanh form (arXiv 1606.08415).",
+        usage: &["x"],
+        make: gelu,
+    },
+    Function {
+        name: "min",
+        doc: "The smaller of two numbers.",
+        usage: &["x", "y"],
+        make: |evaluator, given| extreme(evaluator, given, false),
+    },
+    Function {
+        name: "max",
+        doc: "The larger of two numbers.",
+        usage: &["x", "y"],
+        make: |evaluator, given| extreme(evaluator, given, true),
+    },
+    Function {
+        name: "size",
+        doc: "How long an axis is; axes count from 0, and from -1 backwards.",
+        usage: &["x", "axis"],
+        make: size,
+    },
+    Function {
+        name: "sum",
+        doc: "Adds up along an axis, which then has size 1.",
+        usage: &["x", "axis"],
+        make: |evaluator, given| sum(evaluator, given).map(Value::Tensor),
+    },
+    Function { name: "mean", doc: "The mean along an axis, which then has size 1.", usage: &["x", "axis"], make: mean },
+    Function { name: "reshape", doc: "The same elements in another shape.", usage: &["x", "[sizes]"], make: reshape },
+    Function {
+        name: "transpose",
+        doc: "The axes in another order, each of them named once, as in `transpose(x, 1, 0)`.",
+        usage: &["x", "axis.."],
+        make: transpose,
+    },
+    Function {
+        name: "slice",
+        doc: "A part of an axis: `size` positions from `start` on.",
+        usage: &["x", "axis", "start", "size"],
+        make: slice,
+    },
+    Function {
+        name: "concat",
+        doc: "Tensors one behind the other along an axis; the other sizes are equal.",
+        usage: &["axis", "x.."],
+        make: concat,
+    },
+    Function {
+        name: "softmax",
+        doc: "Shares that add up to 1 along the last axis.",
+        usage: &["x"],
+        make: |evaluator, given| softmax(evaluator, given, false),
+    },
+    Function {
+        name: "causal_softmax",
+        doc: "`softmax` in which row i sees columns 0 to i; of more columns than rows, the rows are the last positions.",
+        usage: &["x"],
+        make: |evaluator, given| softmax(evaluator, given, true),
+    },
     Function {
         name: "attention",
+        doc: "`matmul(softmax(matmul(q, transpose(k))), v)`; the scores never lie in memory as a whole.",
         usage: &["q", "k", "v"],
         make: |evaluator, given| products::attention(evaluator, given, false),
     },
     Function {
         name: "causal_attention",
+        doc: "`attention` in which each position sees itself and those before.",
         usage: &["q", "k", "v"],
         make: |evaluator, given| products::attention(evaluator, given, true),
     },
-    Function { name: "layer_norm", usage: &["x", "gain", "bias"], make: products::layer_norm },
-    Function { name: "gather", usage: &["table", "indices"], make: products::gather },
-    Function { name: "cross_entropy", usage: &["logits", "targets"], make: products::cross_entropy },
+    Function {
+        name: "layer_norm",
+        doc: "Normalizes along the last axis, then multiplies by `gain` and adds `bias`.",
+        usage: &["x", "gain", "bias"],
+        make: products::layer_norm,
+    },
+    Function {
+        name: "gather",
+        doc: "Rows of a table, by whole numbers: `table[n, m]` and `indices[..]` give `[.., m]`.",
+        usage: &["table", "indices"],
+        make: products::gather,
+    },
+    Function {
+        name: "cross_entropy",
+        doc: "The mean cross-entropy of `logits[.., n]` and the right columns, `targets[..]`, in nats.",
+        usage: &["logits", "targets"],
+        make: products::cross_entropy,
+    },
 ];
 
-/// All of them, with their arguments.
-pub fn usages() -> impl Iterator<Item = (&'static str, String)> {
-    FUNCTIONS.iter().map(|function| (function.name, format!("{}({})", function.name, function.usage.join(", "))))
+/// All of them, with their arguments and what they give.
+pub fn usages() -> impl Iterator<Item = (&'static str, String, &'static str)> {
+    let usage = |function: &Function| format!("{}({})", function.name, function.usage.join(", "));
+    FUNCTIONS.iter().map(move |function| (function.name, usage(function), function.doc))
 }
 
 /// Whether something is a function.

@@ -220,7 +220,8 @@ fn cut(transformer: &Transformer, placement: &Placement, schedule: Span) -> Resu
     if counts.len() != n_stages || sum != total {
         let (stages, path) = (counts.len(), &config.path);
         let message = format!("{sum} layers on {stages} stages, and `{path}` has {total} for {n_stages} stages");
-        return Err(refuse(message).help("leave `layers` out, and stages are as equally long as they can be"));
+        let help = "leave `layers` out, and stages are as equally long as they can be";
+        return Err(refuse(message).help(help).edit_with(transformer.cut("layers")));
     }
     let inner = counts.get(1..n_stages.saturating_sub(1)).unwrap_or_default();
     if inner.contains(&0) {

@@ -5,8 +5,8 @@
 
 use super::config::{Biases, Config, Dropout, Experts};
 use super::json::{JsonValue, Object};
-use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
-use pipe_syntax::source::FileId;
+use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics, Edit};
+use pipe_syntax::source::{FileId, Span};
 use pipe_syntax::suggest;
 use std::ops::RangeInclusive;
 
@@ -82,14 +82,21 @@ impl Reader<'_> {
             let error =
                 Diagnostic::error(Code::UnusableConfig, self.object.start(), "no `model_type` in here", message);
             let near = suggest::closest("model_type", self.object.keys());
-            let help = near.map(|near| format!("there is `{near}`: did you mean `model_type`?"));
-            return Err(Diagnostic { help: help.or_else(|| suggest::help("", FAMILIES)), ..error });
+            let Some(near) = near else { return Err(Diagnostic { help: suggest::help("", FAMILIES), ..error }) };
+            let edit = self.object.key(near).map(|span| Edit { span, text: "model_type".to_owned() });
+            return Err(error.help(format!("there is `{near}`: did you mean `model_type`?")).edit_with(edit));
         };
         let name = written.text.trim_matches('"');
         FAMILIES.into_iter().find(|family| *family == name).ok_or_else(|| {
             let message = format!("`{}` is a model of the type `{name}`, whose layers are not known", self.path);
             let error = Diagnostic::error(Code::UnusableConfig, written.span, "this type", message);
-            Diagnostic { help: suggest::help(name, FAMILIES), ..error }
+            let inside =
+                Span { start: written.span.start + 1, end: written.span.end.saturating_sub(1), ..written.span };
+            if written.text.starts_with('"') {
+                error.suggest(inside, name, FAMILIES)
+            } else {
+                Diagnostic { help: suggest::help(name, FAMILIES), ..error }
+            }
         })
     }
 

@@ -50,6 +50,14 @@ impl<'t> Object<'t> {
         })
     }
 
+    /// The place of a key, without its quotes. None where the key has escapes, or stands in the text twice.
+    pub(super) fn key(&self, key: &str) -> Option<Span> {
+        let quoted = format!("\"{key}\"");
+        let mut places = self.text.match_indices(&quoted).map(|(place, _)| place);
+        let place = places.next().filter(|_| places.next().is_none())?;
+        Some(span(self.file, place + 1, place + 1 + key.len()))
+    }
+
     /// The beginning of the text.
     pub(super) fn start(&self) -> Span {
         let start = self.text.len() - self.text.trim_start().len();

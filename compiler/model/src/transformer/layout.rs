@@ -50,7 +50,9 @@ pub fn check(transformer: &Transformer) -> Result<(), Diagnostics> {
     let mut found = Diagnostics::new();
     let mut refuse = |setting: &'static str, message: String, help: &str| {
         let span = transformer.place(setting);
-        found.push(Diagnostic::error(Code::UnusableConfig, span, format!("`{setting}`"), message).help(help));
+        let error = Diagnostic::error(Code::UnusableConfig, span, format!("`{setting}`"), message).help(help);
+        let cut = transformer.cut(setting).filter(|_| help.starts_with("leave "));
+        found.push(error.edit_with(cut));
     };
     let widths = [("heads", config.heads), ("the feed-forward", config.feed_forward)];
     let of_experts = config.experts.iter().flat_map(|experts| [experts.width, experts.shared]);

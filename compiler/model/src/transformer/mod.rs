@@ -28,9 +28,10 @@ pub use config::{Config, Experts};
 pub use families::{FAMILIES, read};
 pub use flops::Flops;
 pub use layout::check;
-pub use settings::{Layers, Recompute, SETTINGS, Setting, Settings, settings};
+pub use settings::{Layers, Place, Recompute, SETTINGS, Setting, Settings, settings};
 pub use stages::stage_set;
 
+use pipe_syntax::diagnostic::Edit;
 use pipe_syntax::source::Span;
 use std::collections::BTreeMap;
 
@@ -44,12 +45,18 @@ pub struct Transformer {
     /// Where the pipeline names it.
     pub span: Span,
     /// Where each setting is written.
-    pub places: BTreeMap<&'static str, Span>,
+    pub places: BTreeMap<&'static str, Place>,
 }
 
 impl Transformer {
     /// Where a setting is written, or else where the model is named.
     pub fn place(&self, setting: &str) -> Span {
-        self.places.get(setting).copied().unwrap_or(self.span)
+        self.places.get(setting).map_or(self.span, |place| place.value)
+    }
+
+    /// The edit that leaves a setting out, where the text has it.
+    pub fn cut(&self, setting: &str) -> Option<Edit> {
+        let cut = self.places.get(setting)?.cut?;
+        Some(Edit { span: cut, text: String::new() })
     }
 }

@@ -2,6 +2,7 @@
 
 use pipe_syntax::ast::{Call, Expr, ExprKind};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_syntax::edits;
 use pipe_syntax::expr::arguments::{Signature, Values};
 use pipe_syntax::expr::evaluate::exact;
 use pipe_syntax::source::Span;
@@ -16,26 +17,53 @@ pub struct Setting {
     pub default: Option<i64>,
     /// The values that it may have.
     pub range: (i64, i64),
+    /// What it means.
+    pub doc: &'static str,
 }
 
-const fn setting(name: &'static str, default: Option<i64>, range: (i64, i64)) -> Setting {
-    Setting { name, default, range }
+const fn setting(name: &'static str, default: Option<i64>, range: (i64, i64), doc: &'static str) -> Setting {
+    Setting { name, default, range, doc }
 }
 
 /// All of them.
 pub static SETTINGS: [Setting; 12] = [
-    setting("sequence", None, (1, 1 << 24)),
-    setting("rows", Some(1), (1, 1 << 16)),
-    setting("tensor", Some(1), (1, 1 << 10)),
-    setting("sequence_parallel", Some(0), (0, 1)),
-    setting("data", Some(1), (1, 1 << 20)),
-    setting("expert", Some(1), (1, 1 << 16)),
-    setting("zero", Some(0), (0, 3)),
-    setting("recompute", Some(0), (0, 2)),
-    setting("flash", Some(1), (0, 1)),
-    setting("gradient_bytes", Some(4), (2, 4)),
-    setting("layers", Some(0), (0, 1 << 14)),
-    setting("nodes", Some(0), (0, 1 << 20)),
+    setting("sequence", None, (1, 1 << 24), "Tokens of a row."),
+    setting("rows", Some(1), (1, 1 << 16), "Rows of a microbatch."),
+    setting(
+        "tensor",
+        Some(1),
+        (1, 1 << 10),
+        "Devices that divide each layer among them; each device of the schedule stands for one of so many.",
+    ),
+    setting(
+        "sequence_parallel",
+        Some(0),
+        (0, 1),
+        "1: the devices of `tensor` also divide what lies between the matrices, along the sequence.",
+    ),
+    setting("data", Some(1), (1, 1 << 20), "Pipelines side by side, each with `microbatches` of its own."),
+    setting("expert", Some(1), (1, 1 << 16), "How many of the pipelines side by side divide the experts among them."),
+    setting(
+        "zero",
+        Some(0),
+        (0, 3),
+        "What pipelines side by side divide: optimizer state (1), gradients too (2), weights too (3).",
+    ),
+    setting(
+        "recompute",
+        Some(0),
+        (0, 2),
+        "What is computed once more inside the backward: `none`, `selective` (the scores of attention) or `full` (whole layers).",
+    ),
+    setting("flash", Some(1), (0, 1), "1: attention in tiles that are never written out (FlashAttention)."),
+    setting("gradient_bytes", Some(4), (2, 4), "Bytes of a gradient: 4, or 2."),
+    setting(
+        "layers",
+        Some(0),
+        (0, 1 << 14),
+        "Layers of each stage: a list as in `[4, 5, 5, 4]`, or one number for all of them.",
+    ),
+    setting("nodes", Some(0), (0, 1 << 20), "Nodes of a cluster that are filled first, as in `[3, 0, 2]`."),
 ];
 /// Those of them that may be lists.
 const LISTS: [&str; 2] = ["layers", "nodes"];
@@ -62,6 +90,15 @@ pub enum Layers {
     Each(u64),
     /// As many on each as is listed.
     List(Vec<u64>),
+}
+
+/// Where the text has a setting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Its value.
+    pub value: Span,
+    /// What to remove to leave it out.
+    pub cut: Option<Span>,
 }
 
 /// How a transformer is divided and trained.
@@ -102,7 +139,7 @@ pub fn settings(
     call: &Call,
     set: &[(String, i64)],
     visible: &Values,
-) -> Result<(Settings, BTreeMap<&'static str, Span>), Diagnostics> {
+) -> Result<(Settings, BTreeMap<&'static str, Place>), Diagnostics> {
     let mut visible = visible.clone();
     for kind in Recompute::ALL {
         visible.entry(kind.word().to_owned()).or_insert(kind as i64);
@@ -129,7 +166,7 @@ pub fn settings(
 struct Bound<'a> {
     call: &'a Call,
     values: BTreeMap<&'static str, i64>,
-    places: BTreeMap<&'static str, Span>,
+    places: BTreeMap<&'static str, Place>,
     /// What is listed.
     lists: BTreeMap<&'static str, Vec<u64>>,
     found: Diagnostics,
@@ -137,7 +174,8 @@ struct Bound<'a> {
 
 impl Bound<'_> {
     fn argument(&mut self, setting: &'static Setting, written: &Expr, visible: &Values) {
-        self.places.insert(setting.name, written.span);
+        let cut = edits::argument(self.call, written.span);
+        self.places.insert(setting.name, Place { value: written.span, cut });
         match &written.kind {
             ExprKind::List(items) if LISTS.contains(&setting.name) => {
                 let mut list = Vec::new();
@@ -174,11 +212,12 @@ impl Bound<'_> {
         u64::try_from(value).ok()
     }
 
-    fn finish(mut self, signature: &Signature<'_>) -> Result<(Settings, BTreeMap<&'static str, Span>), Diagnostics> {
+    fn finish(mut self, signature: &Signature<'_>) -> Result<(Settings, BTreeMap<&'static str, Place>), Diagnostics> {
         let path = &self.call.name.text;
         if !self.values.contains_key("sequence") && self.found.is_empty() {
             let error = signature.missing("sequence", self.call.name.span);
-            self.found.push(error.help(format!("write `model \"{path}\"(sequence = 4096)`")));
+            let edit = edits::one_more(self.call, "sequence = 4096");
+            self.found.push(error.help(format!("write `model \"{path}\"(sequence = 4096)`")).edit_with(edit));
         }
         if !self.found.is_empty() {
             return Err(self.found);

@@ -280,6 +280,7 @@ impl Prepared {
     fn about(&self, found: &Progress) -> String {
         let Problem { schedule, memory, .. } = &self.problem;
         let (length, bound) = (self.problem.ticks(found.length), self.problem.ticks(self.problem.bound(found)));
+        let unit = self.problem.unit.map_or_else(String::new, |unit| format!(" {unit}"));
         let limits: Vec<Units> = memory.iter().map(|parts| schedule.units(*parts)).collect();
         let memory = match limits.split_first() {
             _ if self.limit.is_some() => "the pipeline's memory".to_owned(),
@@ -293,7 +294,7 @@ impl Prepared {
         let proof = match self.problem.is_proved(found) {
             true if recomputing.is_empty() => "proved optimal, ".to_owned(),
             true => "proved optimal where these stages recompute, ".to_owned(),
-            false => format!("at least {bound}, "),
+            false => format!("at least {bound}{unit}, "),
         };
         let again = match recomputing.len() {
             0 => String::new(),
@@ -302,7 +303,7 @@ impl Prepared {
         let shares = self.request.choice.activation.as_ref().filter(|_| self.call.is_none());
         let counted = shares.map_or_else(String::new, |shares| format!(", counted with `--activation {shares}`"));
         format!(
-            "Found by `pipec search {}`: {} {length}, {proof}for devices that hold {memory}{counted}.{again}",
+            "Found by `pipec search {}`: {} {length}{unit}, {proof}for devices that hold {memory}{counted}.{again}",
             self.root.name,
             self.problem.words()
         )

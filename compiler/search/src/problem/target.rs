@@ -38,6 +38,8 @@ pub struct Problem {
     pub schedule: Schedule,
     /// What its tasks take.
     pub costs: Costs,
+    /// What a unit of these is called, where it has a name.
+    pub unit: Option<&'static str>,
     /// What is to be short.
     pub objective: Objective,
     /// Whether a forward and a backward may take less if they share their device. Nothing that is
@@ -92,8 +94,9 @@ pub(crate) fn problem(
     let offloads = analysis.pipeline.as_ref().is_some_and(|pipeline| pipeline.offload.any());
     let ends_with_tasks = analysis.timeline.reduced.is_none() && !offloads;
     let (held, memory) = (schedule.activations.clone(), parts);
+    let unit = analysis.unit;
     let mut problem =
-        Problem { job, scale, bound: 0, schedule, costs, objective, pairs_pay, ends_with_tasks, held, memory };
+        Problem { job, scale, bound: 0, schedule, costs, unit, objective, pairs_pay, ends_with_tasks, held, memory };
     problem.set_bound();
     Ok(problem)
 }

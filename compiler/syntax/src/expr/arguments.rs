@@ -77,7 +77,10 @@ impl<'a> Signature<'a> {
                 let message = format!("`{callee}` takes its {noun}s by name");
                 let span = argument.value.span;
                 let error = Diagnostic::error(Code::WrongArguments, span, format!("which {noun}?"), message);
-                error.help(format!("write `{} = ..`", self.parameters.first().unwrap_or(&"name")))
+                let first = self.parameters.first().copied().unwrap_or("name");
+                let error = error.help(format!("write `{first} = ..`"));
+                let is_only = call.arguments.len() == 1;
+                if is_only { error.edit(Span { end: span.start, ..span }, format!("{first} = ")) } else { error }
             }
             None => {
                 let (takes, found) = (self.parameters.len(), call.arguments.len());

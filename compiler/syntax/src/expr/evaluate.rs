@@ -276,6 +276,7 @@ impl<N: Arithmetic> Machine<N> {
 fn unbound(expr: &Expr) -> Fault {
     let name = if let ExprKind::Name(name) = &expr.kind { name.as_str() } else { "this" };
     let message = format!("`{name}` has no value here");
-    let help = "`s` is known in `place` and in a slot, `d` inside `order d`, a loop's number inside the loop";
+    let help = "`s` is known in `place` and in a slot, `d` inside `order d`, a loop's number inside the loop, and what \
+                `let` names behind its line";
     Box::new(Diagnostic::error(Code::UnknownName, expr.span, "not known at this place", message).help(help))
 }

@@ -193,7 +193,8 @@ impl<'a> Scope<'a> {
             Type::Number => "write `if condition then 1 else 0` to count with a condition",
             Type::Condition | Type::Unknown => "compare it, for example with `> 0`",
         };
-        Err(Box::new(wrong_type(expr.span, wanted.phrase(), resolved.ty.phrase()).help(help)))
+        let error = wrong_type(expr.span, wanted.phrase(), resolved.ty.phrase()).help(help);
+        Err(Box::new(if wanted == Type::Number { counted(expr.span, error) } else { error }))
     }
 
     fn resolve(&mut self, expr: &'a Expr, depth: u32) -> Result<Resolved<'a>, Fault> {
@@ -220,7 +221,12 @@ impl<'a> Scope<'a> {
             }
             ExprKind::Binary(op, left, right) => {
                 let (operands, ty) = signature(*op);
-                let (left, right) = (self.typed(left, operands, next)?, self.typed(right, operands, next)?);
+                // `0 < x < M` counts no conditions.
+                let compared = |fault: Fault| {
+                    if ty == Type::Condition { Box::new(Diagnostic { fix: None, ..*fault }) } else { fault }
+                };
+                let left = self.typed(left, operands, next).map_err(compared)?;
+                let right = self.typed(right, operands, next).map_err(compared)?;
                 let shape = make(Node::Constant(0), ty, &[&left, &right]);
                 Resolved { node: Node::Binary(*op, Box::new(left), Box::new(right)), ..shape }
             }
@@ -322,6 +328,12 @@ impl<'a> Scope<'a> {
             None => error,
         })
     }
+}
+
+/// The edit that makes a number of a condition.
+fn counted(span: Span, error: Diagnostic) -> Diagnostic {
+    let end = Span { start: span.end, ..span };
+    error.edit(Span { end: span.start, ..span }, "(if ").edit(end, " then 1 else 0)")
 }
 
 /// What to write for a name that other systems give to a number.

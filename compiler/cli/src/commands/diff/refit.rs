@@ -87,7 +87,7 @@ impl Refit {
     /// By kind: runs of stages that take as long.
     fn all_entries(&self) -> Vec<Entry> {
         let mut entries: Vec<Entry> = Vec::new();
-        let entry = |name, nanos| Entry { name, time: Ticks(nanos), span: None };
+        let entry = |name, nanos| Entry::new(name, Ticks(nanos));
         for kind in TaskKind::ALL {
             let own: Vec<(u32, u64)> = self
                 .tasks

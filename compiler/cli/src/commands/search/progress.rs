@@ -1,9 +1,10 @@
 //! How a search is carried out and shown: threads, a clock, and a line of progress.
 
-use crate::output::figures::duration;
+use crate::output::figures::{duration, time};
 use crate::output::wrap::wrap;
 use crate::output::{print_error_page, terminal_width};
 use indicatif::{ProgressBar, ProgressStyle};
+use pipe_compiler::report;
 use pipe_search::{Problem, Progress, Workers};
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -137,7 +138,8 @@ pub(crate) fn improvement(problem: &Problem, progress: &Progress) -> String {
 }
 
 fn measures(problem: &Problem, progress: &Progress) -> String {
-    let (length, bound) = (problem.ticks(progress.length), problem.ticks(problem.bound(progress)));
+    let words = |length| time(report::time(problem.ticks(length)), problem.unit);
+    let (length, bound) = (words(progress.length), words(problem.bound(progress)));
     let gap = progress.length as f64 / (problem.bound(progress) as f64).max(1.0) - 1.0;
     format!("{} {length}, lower bound {bound}, gap {:.2}%", problem.words(), gap * 100.0)
 }

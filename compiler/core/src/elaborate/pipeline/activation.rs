@@ -4,7 +4,7 @@ use super::number::{outside, ratio};
 use pipe_schedule::policy::activation::{ActivationError, ActivationName, Entry, MOST_PARTS, Shares};
 use pipe_schedule::schedule::Schedule;
 use pipe_syntax::ast::{Call, Expr, Name};
-use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::diagnostic::{Code, Diagnostic, Edit};
 use pipe_syntax::expr::arguments::Values;
 use pipe_syntax::limits::Report;
 use pipe_syntax::source::Span;
@@ -44,8 +44,9 @@ pub(super) fn beside_model(asked: PlacedShares<'_>, model: Option<&Call>, report
     let label = if place.is_some() { "given again" } else { "this model says it" };
     let error = Diagnostic::error(Code::RepeatedItem, place.unwrap_or(call.span), label, message);
     let error = if place.is_some() { error.label(call.span, "said by this model") } else { error };
-    report
-        .add(error.help("leave `activation` out, and limit bytes instead of units: they are counted tensor by tensor"));
+    let error =
+        error.help("leave `activation` out, and limit bytes instead of units: they are counted tensor by tensor");
+    report.add(error.edit_with(place.map(|span| Edit { span, text: String::new() })));
 }
 
 /// Rule: there are the stages that numbers are about.

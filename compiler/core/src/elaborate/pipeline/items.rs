@@ -4,7 +4,7 @@ use super::{activation, offload, recompute, transformer};
 use pipe_ir::graph::DType;
 use pipe_schedule::policy::offload::{Offload, Wanted};
 use pipe_syntax::ast::{self, Call, Expr, PipelineItem, Subject};
-use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::diagnostic::{Code, Diagnostic, Edit};
 use pipe_syntax::limits::Report;
 use pipe_syntax::source::Span;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ pub(super) struct Items<'a> {
     pub(super) offload: offload::PlacedOffload,
     pub(super) zero: Option<(&'a Expr, Span)>,
     pub(super) activation: Option<(activation::Line<'a>, Span)>,
-    pub(super) cost: Option<&'a [(ast::Name, Expr)]>,
+    pub(super) cost: Option<(&'a [(ast::Name, Expr)], Span)>,
     pub(super) train: Option<(&'a [ast::Setting], Span)>,
     pub(super) requirements: Vec<(Subject, &'a ast::Limit, Span)>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Items<'a> {
 pub(super) fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> Items<'a> {
     let mut items = Items::default();
     let mut said: BTreeMap<&str, Span> = BTreeMap::new();
-    for item in &declared.items {
+    for (index, item) in declared.items.iter().enumerate() {
         let (word, span) = match item {
             PipelineItem::Model(call) => ("model", items.model.insert(call).span),
             PipelineItem::Config(call) => ("model", items.config.insert(call).span),
@@ -67,7 +67,7 @@ pub(super) fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> 
                 ("activation", *span)
             }
             PipelineItem::Cost { durations, span } => {
-                items.cost = Some(durations);
+                items.cost = Some((durations, *span));
                 ("cost", *span)
             }
             PipelineItem::Train { settings, span } => {
@@ -85,7 +85,7 @@ pub(super) fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> 
             let has_several = matches!(word, "cost" | "activation" | "offload" | "recompute");
             let help =
                 if has_several { "write both in one line, with a comma between" } else { "leave one of them out" };
-            report.add(error.label(first, "given here").help(help));
+            report.add(error.label(first, "given here").help(help).edit_with(joined(&declared.items[..=index])));
         }
     }
     if let Some(call) = items.config {
@@ -104,9 +104,27 @@ pub(super) fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> 
         let message = format!("pipeline `{}` has {}", declared.name.text, absent.join(" and "));
         let examples =
             [("devices", "`devices 4`"), ("microbatches", "`microbatches 8`"), ("schedule", "`schedule 1f1b`")];
-        let examples = examples.iter().filter(|(word, _)| !said.contains_key(word)).map(|(_, line)| *line);
-        let help = format!("write {}", examples.collect::<Vec<_>>().join(" and "));
-        report.add(Diagnostic::error(Code::MissingItem, declared.name.span, "in this pipeline", message).help(help));
+        let examples: Vec<&str> =
+            examples.iter().filter(|(word, _)| !said.contains_key(word)).map(|(_, line)| *line).collect();
+        let help = format!("write {}", examples.join(" and "));
+        let error = Diagnostic::error(Code::MissingItem, declared.name.span, "in this pipeline", message).help(help);
+        let lines: String = examples.iter().map(|line| format!("\n{}", line.trim_matches('`'))).collect();
+        let last = said.values().map(|span| span.end).max();
+        let edit = last.map(|end| Edit { span: Span { start: end, end, ..declared.span }, text: lines });
+        report.add(error.edit_with(edit));
     }
     items
+}
+
+/// The edit that joins the last of some items with the one before it, where both are lists of the same kind.
+fn joined(items: &[PipelineItem]) -> Option<Edit> {
+    use PipelineItem::{Activation, Cost, Recompute};
+    let [.., first, second] = items else { return None };
+    let (end, behind) = match (first, second) {
+        (Cost { span, .. }, Cost { durations: list, .. })
+        | (Activation { span, .. }, Activation { shares: list, .. }) => (span.end, list.first()?.0.span),
+        (Recompute { stages: Some(_), span }, Recompute { stages: Some(list), .. }) => (span.end, list.first()?.0.span),
+        _ => return None,
+    };
+    Some(Edit { span: Span { start: end, end: behind.start, ..behind }, text: ", ".to_owned() })
 }

@@ -27,10 +27,13 @@ use pipe_schedule::timing::costs::{CostName, Entry, StageCosts};
 use pipe_schedule::units::Ticks;
 use pipe_syntax::ast::{self, Call, Expr, ExprKind, PipelineItem, Subject};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_syntax::edits;
 use pipe_syntax::expr::arguments::{Callee, Values, bind};
 use pipe_syntax::expr::evaluate::{evaluate, exact};
 use pipe_syntax::files::Files;
 use pipe_syntax::limits::{MAX_COST, MAX_DEVICES, MAX_MICROBATCHES, Report, within};
+use pipe_syntax::source::Span;
+use pipe_syntax::{stdlib, suggest};
 use training::{files as training_files, training};
 
 /// A schedule that no pipeline binds.
@@ -62,7 +65,7 @@ pub(super) fn stand_alone(
     let asked = request.offload.map(|asked| (asked, declared.name.span));
     offload::check(asked, Some(&schedule), None, &mut report);
     let asked = request.zero.map(|asked| (asked, declared.name.span));
-    zero::check(asked, Some(&schedule), None, &mut report);
+    zero::check(asked, Some(&schedule), (None, None), &mut report);
     report.finish(schedule)
 }
 
@@ -108,7 +111,7 @@ pub(super) fn elaborate(
         items.model.and_then(|call| model_call(files, (call, items.precision), request, &parameters, &mut report));
     let transformer =
         items.config.and_then(|call| transformer::transformer(files, call, request, &parameters, &mut report));
-    let costs = items.cost.and_then(|durations| stage_costs(durations, &sized, &mut report));
+    let costs = items.cost.and_then(|line| stage_costs(line, &sized, &mut report));
     let said =
         items.activation.and_then(|(line, span)| Some((activation::shares(line, &sized, &mut report)?, Some(span))));
     let own = said.as_ref().map(|(shares, span)| (shares, *span));
@@ -119,7 +122,7 @@ pub(super) fn elaborate(
     let (Some(n_devices), Some(n_microbatches)) = (n_devices, n_microbatches) else {
         // Without a size no schedule can be written out, but a wrong name is known to be wrong.
         let named = items.schedule.filter(|call| files.schedule(&call.name.text).is_none());
-        report.extend(named.map(|call| unknown("schedule", &call.name, files.schedule_names())));
+        report.extend(named.map(|call| unknown_schedule(files, &call.name)));
         return Err(report.into_errors());
     };
     let steps = Steps { set: setting(request, "steps"), of_training: training.as_ref().map(|training| training.steps) };
@@ -183,7 +186,9 @@ pub(super) fn elaborate(
         files: items.train.map(|(settings, _)| training_files(settings)).unwrap_or_default(),
     };
     offload::check(asked, schedule.as_ref(), Some(&pipeline), &mut report);
-    zero::check(divided, schedule.as_ref(), Some(&pipeline), &mut report);
+    // A line of the text can move; what the caller asks for is not in it.
+    let config = items.config.filter(|_| items.zero.is_some() && request.zero.is_none());
+    zero::check(divided, schedule.as_ref(), (Some(&pipeline), config), &mut report);
     match schedule {
         Some(schedule) => report.finish(Elaborated { schedule, pipeline: Some(pipeline), parameters }),
         None => Err(report.into_errors()),
@@ -228,7 +233,7 @@ fn written<'a>(
     report: &mut Report,
 ) -> Option<Schedule> {
     let Some(declared) = files.schedule(&call.name.text) else {
-        report.add(unknown("schedule", &call.name, files.schedule_names()));
+        report.add(unknown_schedule(files, &call.name));
         return None;
     };
     write(declared, setting, settings).map_err(|errors| report.extend(errors)).ok()
@@ -244,7 +249,15 @@ fn model_call(
     let Some(declared) = files.model(&call.name.text) else {
         let error = unknown("model", &call.name, files.model_names());
         let none = files.model_names().next().is_none();
-        report.add(if none { error.help("`import std.models.gpt` makes the model `gpt` visible") } else { error });
+        report.add(match stdlib::path_of_model(&call.name.text) {
+            Some(path) => {
+                let edit = edits::at_the_beginning(&format!("import {path}\n"));
+                let help = format!("`import {path}` makes the model `{}` visible", call.name.text);
+                Diagnostic { fix: None, ..error }.help(help).edit_with(Some(edit))
+            }
+            None if none => error.help("`import std.models.gpt` makes the model `gpt` visible"),
+            None => error,
+        });
         return None;
     };
     let (name, parameters_of, settings) = (&declared.name, &declared.parameters, &request.settings);
@@ -257,6 +270,16 @@ fn model_call(
 fn unknown<'n>(word: &str, name: &ast::Name, known: impl Iterator<Item = &'n str>) -> Diagnostic {
     let message = format!("unknown {word} `{}`", name.text);
     Diagnostic::error(Code::UnknownName, name.span, "not declared", message).suggest(name.span, &name.text, known)
+}
+
+fn unknown_schedule(files: &Files, name: &ast::Name) -> Diagnostic {
+    let error = unknown("schedule", name, files.schedule_names());
+    let is_like_some = suggest::question(&name.text, files.schedule_names()).is_some();
+    let help = || {
+        let name = &name.text;
+        format!("declare `schedule {name} {{ .. }}`, or import the file that does; `pipec std` lists the standard ones")
+    };
+    if is_like_some { error } else { error.help(help()) }
 }
 
 /// What costs and requirements may name: parameters, devices and microbatches. Where a number is wrong, 1
@@ -284,9 +307,15 @@ fn number(subject: Subject, expr: &Expr, parameters: &Values) -> Result<Ratio, p
 }
 
 /// Durations from a `cost` line: 1 for each kind, `BW` as `B` and `W` together, no latency, unless it says otherwise.
-fn stage_costs(durations: &[(ast::Name, Expr)], parameters: &Values, report: &mut Report) -> Option<StageCosts> {
+fn stage_costs(
+    (durations, line): (&[(ast::Name, Expr)], Span),
+    parameters: &Values,
+    report: &mut Report,
+) -> Option<StageCosts> {
     let mut entries: Vec<Entry> = Vec::new();
-    for (name, expr) in durations {
+    let written: Vec<Span> = durations.iter().map(|(name, expr)| Span { end: expr.span.end, ..name.span }).collect();
+    for (index, (name, expr)) in durations.iter().enumerate() {
+        let cut = if written.len() == 1 { Some(line) } else { edits::one_of(&written, index) };
         let time = report.take(time(expr, parameters))?;
         if time.0 > MAX_COST {
             let message = format!("`{}` takes {time}; at most {} units are possible", name.text, Ticks(MAX_COST));
@@ -309,7 +338,7 @@ fn stage_costs(durations: &[(ast::Name, Expr)], parameters: &Values, report: &mu
             let message = format!("`cost` gives `{subject}` twice");
             report.add(Diagnostic::error(Code::RepeatedItem, name.span, "given again", message));
         }
-        entries.push(Entry { name: subject, time, span: Some(name.span) });
+        entries.push(Entry { name: subject, time, span: Some(name.span), cut });
     }
     let costs = StageCosts::of(entries);
     if let Some((kind, message)) = costs.hasty_pair() {

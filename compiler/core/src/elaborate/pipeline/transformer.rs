@@ -36,6 +36,6 @@ pub(super) fn without_graph(call: &Call, lines: [(&str, Option<Span>); 2], repor
         let path = &call.name.text;
         let message = format!("`{word}` is for tensor graphs, but the model from `{path}` has none");
         let error = Diagnostic::error(Code::NoTensorGraph, span, "of no effect", message);
-        report.add(error.label(call.name.span, "only its sizes are known").help("leave the line out"));
+        report.add(error.label(call.name.span, "only its sizes are known").help("leave the line out").edit(span, ""));
     }
 }

@@ -3,8 +3,9 @@
 use pipe_model::pipeline::Pipeline;
 use pipe_schedule::policy::zero::Zero;
 use pipe_schedule::schedule::Schedule;
-use pipe_syntax::ast::Expr;
+use pipe_syntax::ast::{Call, Expr};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::edits;
 use pipe_syntax::expr::arguments::Values;
 use pipe_syntax::expr::evaluate::exact;
 use pipe_syntax::expr::scope::Fault;
@@ -24,7 +25,12 @@ pub(super) fn stage(expr: &Expr, values: &Values) -> Result<Zero, Fault> {
 }
 
 /// Refuses to divide what is not there, or is not divided.
-pub(super) fn check(asked: PlacedZero, schedule: Option<&Schedule>, pipeline: Option<&Pipeline>, report: &mut Report) {
+pub(super) fn check(
+    asked: PlacedZero,
+    schedule: Option<&Schedule>,
+    (pipeline, config): (Option<&Pipeline>, Option<&Call>),
+    report: &mut Report,
+) {
     let Some((zero, span)) = asked.filter(|(zero, _)| zero.any()) else { return };
     let mut refuse = |label: &str, message: String, help: &str| {
         report.add(Diagnostic::error(Code::CannotShard, span, label, message).help(help));
@@ -36,7 +42,10 @@ pub(super) fn check(asked: PlacedZero, schedule: Option<&Schedule>, pipeline: Op
     if let Some(transformer) = &pipeline.transformer {
         let message = format!("what is divided of `{}` is a setting of the model", transformer.config.path);
         let help = format!("say `zero = {zero}` in the brackets behind it, or `--set zero={zero}`");
-        return refuse("stands here for nothing", message, &help);
+        let error = Diagnostic::error(Code::CannotShard, span, "stands here for nothing", message).help(help);
+        let more = config.and_then(|call| edits::one_more(call, &format!("zero = {zero}")));
+        let moved = more.map(|more| error.clone().edit(span, "").edit(more.span, more.text));
+        return report.add(moved.unwrap_or(error));
     }
     if pipeline.training.is_none() {
         let message = format!("pipeline `{}` has no updates to divide: it does not say how to `train`", pipeline.name);

@@ -86,6 +86,9 @@ pub(super) fn write<'a>(writer: &mut Writer<'a>, order: &'a ast::Order, place: S
 
 /// Resolves statements, and reports what is wrong with them.
 pub(super) fn resolve<'a>(writer: &mut Writer<'a>, statements: &'a [Statement]) -> Result<Body<'a>, Fault> {
+    if let Some(Statement::Let(last)) = statements.last() {
+        counts_up(last)?;
+    }
     let mut body = Body { steps: Vec::new(), own: Vec::new() };
     for statement in statements {
         let step = match statement {
@@ -165,6 +168,19 @@ fn pair_step<'a>(writer: &mut Writer<'a>, halves: &'a [Statement], span: Span) -
         return Err(Box::new(error.help("join `F` with `BW` or `B`, or write one after the other without `&`")));
     }
     Ok(Some(Step::Pair { body: resolve(writer, halves)?, span }))
+}
+
+/// Refuses `let i = i + 1` at the end of a body: it names another number, which ends there.
+fn counts_up(last: &ast::Let) -> Result<(), Fault> {
+    let name = &last.name.text;
+    let mut names_itself = false;
+    last.value.walk(&mut |part| names_itself |= matches!(&part.kind, ExprKind::Name(own) if own == name));
+    if !names_itself {
+        return Ok(());
+    }
+    let message = format!("`{name}` keeps its value: this `let` names another number, which ends with its braces");
+    let error = Diagnostic::error(Code::RepeatedItem, last.name.span, "nothing reads this", message);
+    Err(Box::new(error.help(format!("let a loop count: `for {name} in 0..M {{ .. }}`"))))
 }
 
 fn binding_step<'a>(

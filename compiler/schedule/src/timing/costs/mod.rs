@@ -120,6 +120,15 @@ pub struct Entry {
     pub time: Ticks,
     /// Where it was written, if it was in a source.
     pub span: Option<Span>,
+    /// What to remove of that source to leave it out.
+    pub cut: Option<Span>,
+}
+
+impl Entry {
+    /// One that no source has.
+    pub const fn new(name: CostName, time: Ticks) -> Self {
+        Self { name, time, span: None, cut: None }
+    }
 }
 
 /// The longest time that may be said: 10^9 units.
@@ -169,7 +178,7 @@ impl StageCosts {
             if entries.iter().any(|entry| entry.name == name) {
                 return Err(error(&format!("`{name}` was given before")));
             }
-            entries.push(Entry { name, time, span: None });
+            entries.push(Entry::new(name, time));
         }
         let costs = Self::of(entries);
         match costs.hasty_pair() {

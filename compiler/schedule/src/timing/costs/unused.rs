@@ -10,7 +10,7 @@ use super::{CostName, Entry, StageCosts};
 use crate::schedule::Schedule;
 use pipe_ir::ids::StageId;
 use pipe_ir::task::TaskKind;
-use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics, Edit};
 
 /// A warning for each of these costs that nothing in the schedule takes. `all` are the costs that
 /// the schedule is timed with: they end with these, and before them stand those of a profile or a
@@ -43,7 +43,10 @@ pub fn check(costs: &StageCosts, all: &StageCosts, schedule: &Schedule) -> Diagn
         let label = if entry.span.is_some() { "for no task" } else { "this schedule" };
         let warning = Diagnostic::warning(Code::UnusedCost, entry.span.unwrap_or(schedule.span), label, message);
         let kinds = || format!("leave it out; the tasks of `{}` are {}", schedule.name, runs.words());
-        Some(warning.help(help.map_or_else(kinds, str::to_owned)))
+        let help = help.map_or_else(kinds, str::to_owned);
+        let cut = entry.cut.filter(|_| help.starts_with("leave it out"));
+        let edit = cut.map(|span| Edit { span, text: String::new() });
+        Some(warning.help(help).edit_with(edit))
     };
     costs.entries.iter().enumerate().filter_map(warning).collect()
 }

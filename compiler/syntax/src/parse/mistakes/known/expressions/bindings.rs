@@ -7,7 +7,24 @@ use crate::parse::mistakes::view::{Detector, View, is_name, is_word};
 use crate::parse::mistakes::within::Within;
 
 pub(in crate::parse::mistakes) const DETECTORS: &[Detector] =
-    &[without_let, changed_name, typed_name, two_names, second_name, function];
+    &[counted_up, without_let, changed_name, typed_name, two_names, second_name, function];
+
+/// `i = i + 1`.
+fn counted_up(view: &View<'_>) -> Option<Mistake> {
+    let name = if view.word(1) == "=" { view.at } else { view.at.checked_sub(1).filter(|_| view.word(0) == "=")? };
+    let word = view.token(name);
+    let last = view.expression_behind(name + 2)?;
+    let is_again = (name + 2..=last).any(|index| view.token(index) == word);
+    if !is_name(word) || !is_again || view.within() != Within::Order || view.token(name.checked_sub(1)?) == "let" {
+        return None;
+    }
+    Some(
+        Mistake::new(view.span(name, last), "keeps its value", format!("the value of `{word}` cannot change"))
+            .help(format!("let a loop count: `for {word} in 0..M {{ .. }}`"))
+            .remove(view.span(name, last))
+            .guess(),
+    )
+}
 
 /// `x = 3`, `var x = 3`.
 fn without_let(view: &View<'_>) -> Option<Mistake> {

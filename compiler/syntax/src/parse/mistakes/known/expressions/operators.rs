@@ -307,15 +307,25 @@ fn indexed(view: &View<'_>) -> Option<Mistake> {
     }
     let closer = view.closer(view.at)?;
     let first = view.operand_before(view.at.checked_sub(1)?)?;
+    let name = view.slice(first, view.at - 1);
+    let is_device = matches!(
+        name.to_ascii_lowercase().trim_end_matches('s'),
+        "gpu" | "tpu" | "cuda" | "device" | "dev" | "d" | "rank" | "node" | "worker"
+    );
+    let is_placed = first.checked_sub(1).is_some_and(|before| view.token(before) == "on");
+    if is_device && is_placed {
+        let number = view.slice(view.at + 1, closer - 1);
+        return Some(
+            Mistake::new(view.span(first, closer), "a number is expected here", "devices are numbers, and no list")
+                .help(format!("write `on {number}`"))
+                .replace(view.span(first, closer), number),
+        );
+    }
     Some(
-        Mistake::new(
-            view.span(view.at, closer),
-            "not an operator",
-            format!("`{}` has no parts to choose from", view.slice(first, view.at - 1)),
-        )
-        .help("numbers are no lists; compute the value: `if k == 0 then a else b`")
-        .remove(view.span(view.at, closer))
-        .guess(),
+        Mistake::new(view.span(view.at, closer), "not an operator", format!("`{name}` has no parts to choose from"))
+            .help("numbers are no lists; compute the value: `if k == 0 then a else b`")
+            .remove(view.span(view.at, closer))
+            .guess(),
     )
 }
 

@@ -51,7 +51,9 @@ fn other_letter(view: &View<'_>) -> Option<Mistake> {
     let kinds = [Rule::kind, Rule::task, Rule::block_task, Rule::pair, Rule::duration];
     let others = [Rule::cost_name, Rule::cost_entry, Rule::cost_pair, Rule::activation_name, Rule::activation_entry];
     let is_at = view.expects(&kinds) || view.expects(&others);
-    let (letter, what) = letter(word).filter(|(letter, _)| is_at && *letter != word)?;
+    // `i = i + 1` names a number, and no kind of task.
+    let is_given = view.word(1) == "=" && view.within() == Within::Order;
+    let (letter, what) = letter(word).filter(|(letter, _)| is_at && !is_given && *letter != word)?;
     let message = format!("unknown kind of task `{word}`");
     Some(
         Mistake::new(view.range(0), "not a kind of task", message)
