@@ -126,7 +126,9 @@ fn every_word_of_the_language_says_what_it_means() {
 
 #[test]
 fn every_keyword_has_the_colour_of_one() {
-    let text = include_str!("../../syntax/src/parse/tests/everything.pipe").to_owned();
+    let others = "schedule sliced { stages D slices 2 place s on s order d { F[d] } }
+        pipeline others { precision bf16 devices 4 memory 1GiB host 1GiB recompute all offload auto zero 1 }";
+    let text = include_str!("../../syntax/src/parse/tests/everything.pipe").to_owned() + others;
     let mut sources = Sources::default();
     let root = Source { name: "x.pipe".to_owned(), text: text.clone() };
     let (files, _) = pipe_syntax::files::read(&mut sources, root, &|_| Err("no files here".to_owned()));
