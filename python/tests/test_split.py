@@ -228,6 +228,27 @@ def test_ranks_learn_what_one_process_learns(cluster: Cluster, name: str, target
         torch.testing.assert_close(found[key], one, rtol=1e-10, atol=1e-10, msg=key)
 
 
+def other_cut(rank: int, group: Any) -> str:
+    """What is said where ranks have cut the model differently."""
+    program = pipec.compile("std:1f1b", devices=2, microbatches=N_MICROBATCHES)
+    cut = split(seeded(split_models.Skipping), program, vectors(), at=["left", "right"], layers=[1 + rank, 2 - rank])
+    try:
+        pipec.Runner(program, cut.on(rank), loss_of, group=group, tied=cut.tied, names=cut.names)
+    except StageError as error:
+        return str(error)
+    return "nothing"
+
+
+def test_ranks_have_the_same_cut(cluster: Cluster) -> None:
+    assert (
+        cluster.run(other_cut, 2)
+        == [
+            "ranks make their runners with different settings: the cut of the model is before `left` on rank 0, before `right, last` on rank 1"
+        ]
+        * 2
+    )
+
+
 # What does not fit.
 
 

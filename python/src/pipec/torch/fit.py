@@ -1,4 +1,6 @@
-"""Whether the modules of a rank fit its program: the stages that they are of, and the device that they are on."""
+"""Whether the modules of a rank fit its program: the stages that they are of, the device that they are on, and the cut
+that made them.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +25,12 @@ def require_stages(program: Program, rank: int, stages: Mapping[int, nn.Module])
         raise StageError(f"{where}, but a module is given for {sorted(given - expected)} as well")
     if expected - given:
         raise StageError(f"{where}, but no module is given for {sorted(expected - given)}")
+
+
+def cut_of(stages: Mapping[int, nn.Module]) -> str:
+    """Where the model was cut whose stages a rank has, as `split` notes it; unknown of modules that it has not made."""
+    noted = (getattr(one, "cut_of_model", None) for module in stages.values() for one in module.modules())
+    return next((str(one) for one in noted if one is not None), "unknown")
 
 
 def find_device(

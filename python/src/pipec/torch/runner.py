@@ -31,7 +31,7 @@ from .copies import Copier
 from .data_parallel.synchronisation import synchronisations
 from .data_parallel.wrappers import find_wrappers
 from .device_list import DeviceList, Machine, keep_gathered, translate
-from .fit import find_device, require_stages
+from .fit import cut_of, find_device, require_stages
 from .grad_scaler import PipelineGradScaler
 from .stage.flow import Step
 from .stage.slices import Carrying
@@ -123,8 +123,7 @@ class Runner:
     ) -> None:
         if not dist.is_initialized():
             raise StageError("torch.distributed is not initialised: call `torch.distributed.init_process_group` first")
-        if isinstance(group, DeviceMesh):
-            group = group.get_group()
+        group = group.get_group() if isinstance(group, DeviceMesh) else group
         whole = dist.group.WORLD if group is None else group
         assert isinstance(whole, dist.ProcessGroup), "the default group is there"
         self.program = program
@@ -147,6 +146,7 @@ class Runner:
             "synchronise=": synchronise,
             "tied=": dict(sorted(self._tied.items())),
             "optimizer=": "not given" if optimizer is None else "given",
+            "the cut of the model": cut_of(self.stages),
         }
         agree(control, program, settings, failure)
         own = program.devices[self.rank]

@@ -144,6 +144,8 @@ def split(
     parts = [found[first : first + count] for first, count in zip(firsts, counts)]
     stages = tuple(stage_module(chain, part[0].begin, part[-1].end) for part in parts)
     _require_equal(chain, stages, args, kwargs)
+    for module in stages:  # Ranks compare it: with different cuts they would learn another model, without an error.
+        vars(module)["cut_of_model"] = f"before {', '.join(f'`{part[0].name}`' for part in parts[1:])}"
     return Split(
         program,
         stages,
