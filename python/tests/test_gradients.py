@@ -158,7 +158,7 @@ def test_tied_weights_on_two_devices(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("target", "devices", "tied"),
     [
-        ("std:zb_h1", 3, {"2.weight": "0.table.weight"}),
+        ("std:zb_h1", 4, {"3.weight": "0.table.weight"}),
         ("std:dp_1f1b", 4, {"1.weight": "0.table.weight"}),
     ],
 )

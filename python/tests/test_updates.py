@@ -112,13 +112,13 @@ def test_tied_weights_are_divided(cluster: Cluster, zero: int) -> None:
 
 
 def test_ties_that_no_program_knows(cluster: Cluster) -> None:
-    tied = {"2.weight": "0.table.weight"}
-    learns_alike(cluster, sized("std:1f1b", 3, 4), "tied", "momentum", tied=tied)
-    text = pipeline("1f1b", 3, 4)
+    tied = {"3.weight": "0.table.weight"}
+    learns_alike(cluster, sized("std:1f1b", 4, 4), "tied", "momentum", tied=tied)
+    text = pipeline("1f1b", 4, 4)
     with pytest.raises(
         AssertionError, match=r"nor can the runner .*`run @U.* runs before it, because of `optimizer=`\)"
     ):
-        cluster.run(workers.learn, 3, text, "tied", [1], "adam", {"tied": tied})
+        cluster.run(workers.learn, 4, text, "tied", [1], "adam", {"tied": tied})
 
 
 def test_evaluation_gathers_shares(cluster: Cluster) -> None:
