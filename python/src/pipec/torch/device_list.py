@@ -13,7 +13,7 @@ from ..instruction import Instruction
 from ..instructions import CollStart, CopyStart, Fill, Free, GatherStart, RecvStart, Run, SendStart, Wait
 from ..program import Exec, Operand, Program
 from .copies import Copier
-from .copy_calls import Copies
+from .copy_calls import SAVED, Copies
 from .data_parallel.synchronisation import Synchronisation
 from .stage.flow import Step
 from .stage.slices import carry_of
@@ -153,6 +153,8 @@ class _Translator:
             self._copies.free(instruction.buffer)
             if instruction.buffer in self._gathered:
                 return self._gathered.pop(instruction.buffer).release
+            if self._is_of_graph(instruction.buffer):
+                return None
             return partial(self._machine.step.buffers.__setitem__, instruction.buffer, None)
         if isinstance(instruction, Fill):
             self._holds[instruction.buffer] = (instruction.value, 0)
@@ -161,6 +163,11 @@ class _Translator:
             reduction = self._machine.reductions.get(instruction.value)
             return reduction.begin_step if reduction is not None and self._trains else None
         return None
+
+    def _is_of_graph(self, buffer: int) -> bool:
+        """Whether a buffer is what a graph has saved, which autograd gives back by itself."""
+        value, _ = self._holds.get(buffer, (-1, 0))
+        return value >= 0 and self._machine.program.values[value].kind in SAVED
 
     def _run(self, run: Run) -> Call | None:
         exec = self._machine.program.execs[run.exec]

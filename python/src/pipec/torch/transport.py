@@ -148,13 +148,14 @@ class Transport:
 
     def send(self, instruction: SendStart, tag: int, tensors: Sequence[Tensor]) -> list[Any]:
         """Starts to send the tensors of a value."""
-        group = self._groups[instruction.kind, instruction.to > self._rank]
-        to = self._ranks[instruction.to]
+        to = instruction.to
+        group = self._groups[instruction.kind, to > self._rank]
         tag = tag * MOST_TENSORS if self._has_tags else 0
         works = []
-        for number, one in enumerate(tensors):
-            data = one.detach() if one.is_contiguous() else one.detach().contiguous()
-            works.append((dist.isend(data, to, group=group, tag=tag + number if self._has_tags else 0), data))
+        for one in tensors:
+            data = _plain(one.detach().contiguous())
+            works.append((group.send([data], to, tag), data))
+            tag += self._has_tags
         return works
 
     def receive(self, instruction: RecvStart) -> Incoming:
@@ -202,13 +203,12 @@ class Transport:
     def _post(self, incoming: Incoming, forms: Forms) -> None:
         one = incoming.instruction
         group = self._groups[one.kind, one.source < self._rank]
-        source = self._ranks[one.source]
         tag = self.tag(one.value, one.microbatch) * MOST_TENSORS if self._has_tags else 0
         tensors = tuple(torch.empty(form.shape, dtype=form.dtype, device=self._device) for form in forms)
         incoming.tensors = tensors
-        for number, tensor in enumerate(tensors):
-            work = dist.irecv(tensor, source, group=group, tag=tag + number if self._has_tags else 0)
-            incoming.works.append(work)
+        for tensor in tensors:
+            incoming.works.append(group.recv([_plain(tensor)], one.source, tag))
+            tag += self._has_tags
 
     def retire(self, instruction: SendStart, works: list[Any]) -> None:
         """Ends a send, and waits for an earlier one of its channel: a rank need not stand still until the other one has
@@ -230,6 +230,11 @@ class Transport:
                 _wait(sent.popleft())
         _wait(self._until_end)
         self._until_end.clear()
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """The same memory as a tensor that backends carry."""
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
 
 
 def _wait(works: list[Any]) -> None:

@@ -6,6 +6,7 @@ roots and gradients of a stage fit each other, and the engine checks shapes, typ
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -18,16 +19,27 @@ Root = Tensor | GradientEdge
 
 _run: Any = getattr(torch.autograd.graph, "_engine_run_backward", None)
 """What both call at their end. It has no public name: a torch without it gets the public calls."""
+_run_here: Any = torch.autograd.Variable._execution_engine.run_backward
+"""The engine itself. The call above logs graphs, and hands settings to the threads of GPUs."""
+_log = logging.getLogger("torch.autograd.graph")
 _PythonNode: type = torch._C._FunctionBase
 """Nodes of functions in Python, whose edges have to hold the graph as well."""
+
+
+def _engine_for(gradients: Sequence[Tensor]) -> Any:
+    """The shortest call that does all that these gradients need. A graph on CPUs runs in the thread that calls."""
+    if _run is not None and gradients[0].is_cpu and not _log.isEnabledFor(logging.DEBUG):
+        return _run_here
+    return _run
 
 
 def backward(
     roots: Sequence[Root], gradients: Sequence[Tensor], weights: Sequence[Tensor] = (), keeps_graph: bool = False
 ) -> None:
-    """Adds to the `grad` of leaves: of some weights, or without any of all that the roots lead to."""
-    if _run is not None:
-        _run(
+    """Adds to the `grad` of leaves: of some weights, or without any of all that the roots, at least one, lead to."""
+    run = _engine_for(gradients)
+    if run is not None:
+        run(
             tuple(roots),
             tuple(gradients),
             keeps_graph,
@@ -44,9 +56,10 @@ def gradients_of(
     wanted: Sequence[Root], roots: Sequence[Root], gradients: Sequence[Tensor], keeps_graph: bool
 ) -> Sequence[Tensor | None]:
     """The gradients that arrive at leaves and edges, at least one; `None` for those that the roots do not lead to."""
+    run = _engine_for(gradients)
     found: Sequence[Tensor | None]
-    if _run is not None:
-        found = _run(
+    if run is not None:
+        found = run(
             tuple(roots),
             tuple(gradients),
             keeps_graph,

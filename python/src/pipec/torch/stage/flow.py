@@ -44,7 +44,6 @@ class Flow:
         self._module = module
         self._step = step
         self._reads = tuple(read.value for read in stage.reads)
-        self._writes = tuple(write.value for write in stage.writes)
 
     def leaves(self, buffers: Sequence[int]) -> Sequence[Tensors]:
         """What flows in, value by value, as leaves of a graph of this stage's own."""
@@ -80,24 +79,18 @@ class Flow:
         reads = any(form.needs_gradient for value in self._reads for form in forms[value])
         return reads or any(one.requires_grad for one in self._module.parameters())
 
-    def values(self, output: Any) -> Sequence[Tensors]:
-        """A module's output, value by value, checked against what was announced."""
+    def values(self, output: Any) -> tuple[Sequence[Tensors], list[Root | None]]:
+        """A module's output, value by value, checked against what was announced; and where the backward begins: an
+        entry for each tensor of which a gradient arrives.
+        """
         writes = self._stage.writes
+        roots: list[Root | None] = []
         if len(writes) == 1:
-            return [self._tensors(writes[0], output)]
+            return (self._tensors(writes[0], output, roots),), roots
         if not isinstance(output, (tuple, list)) or len(output) != len(writes):
             got = f"{len(output)} values" if isinstance(output, (tuple, list)) else type(output).__name__
             raise StageError(f"stage {self._stage.index} hands on {len(writes)} values, but its module returned {got}")
-        return [self._tensors(write, value) for write, value in zip(writes, output)]
-
-    def roots(self, outputs: Sequence[Tensors]) -> Sequence[Root | None]:
-        """Where the backward begins: one entry for each tensor of which a gradient arrives."""
-        forms, found = self._step.forms, []
-        for value, tensors in zip(self._writes, outputs):
-            for one, form in zip(tensors, forms[value]):
-                if form.needs_gradient:
-                    found.append(edge_of(one) if one.requires_grad else None)
-        return found
+        return [self._tensors(write, value, roots) for write, value in zip(writes, output)], roots
 
     def hand_on(self, outputs: Sequence[Tensors], buffers: Sequence[int]) -> None:
         """Puts what flows out into buffers."""
@@ -116,7 +109,7 @@ class Flow:
             gradients += total
         return gradients
 
-    def _tensors(self, write: Write, value: Any) -> Tensors:
+    def _tensors(self, write: Write, value: Any, roots: list[Root | None]) -> Tensors:
         tensors, structure = take_apart(value)
         step = self._step
         forms = None if step.is_free else step.forms.get(write.value)
@@ -130,11 +123,18 @@ class Flow:
             forms = step.forms[write.value] = self._learn(write, tensors)
         elif structure is not None or step.structures:
             self._require_same(write, structure)
-        for one, form in zip(tensors, forms):
-            if one.shape != form.shape or one.dtype != form.dtype or (one.requires_grad and not form.needs_gradient):
-                self._changed(tensors, forms)
         if len(tensors) != len(forms):
             self._changed(tensors, forms)
+        for one, form in zip(tensors, forms):
+            if one.shape != form.shape or one.dtype is not form.dtype:
+                self._changed(tensors, forms)
+            if not one.requires_grad:
+                if form.needs_gradient:
+                    roots.append(None)
+            elif form.needs_gradient:
+                roots.append(edge_of(one))
+            else:
+                self._changed(tensors, forms)
         return tensors
 
     def _require_tensors(self, value: Any, tensors: Tensors) -> None:

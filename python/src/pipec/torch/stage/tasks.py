@@ -31,15 +31,14 @@ class _Saved:
     slices carry.
     """
 
-    __slots__ = ("carried", "deferred", "earlier", "inputs", "roots", "weight")
+    weight: float | None = None
+    earlier: Sequence[Tensors] = ()
+    carried: Sequence[Root | None] = ()
+    deferred: Deferred | None = None
 
-    def __init__(self, inputs: Sequence[Tensors], roots: Sequence[Root | None], weight: float | None) -> None:
+    def __init__(self, inputs: Sequence[Tensors], roots: Sequence[Root | None]) -> None:
         self.inputs = inputs
         self.roots = roots
-        self.weight = weight
-        self.earlier: Sequence[Tensors] = ()
-        self.carried: Sequence[Root | None] = ()
-        self.deferred: Deferred | None = None
 
     def leaves(self) -> list[Tensor]:
         """All inputs that need gradients."""
@@ -106,8 +105,8 @@ class StageTasks:
     def forward(self, microbatch: int, reads: Sequence[int], writes: Sequence[int]) -> None:
         """`F` of a stage that keeps its graph for the backward."""
         inputs = self._flow.leaves(reads)
-        outputs, loss = self._call_and_keep(microbatch, inputs)
-        self._save(microbatch, inputs, outputs, loss)
+        outputs, roots = self._call_and_keep(microbatch, inputs)
+        self._save(microbatch, inputs, roots)
         self._flow.hand_on(outputs, writes)
 
     def forward_alone(self, microbatch: int, reads: Sequence[int], writes: Sequence[int]) -> None:
@@ -127,8 +126,8 @@ class StageTasks:
         inputs = self._flow.leaves(reads)
         random = _random_numbers_of(self._device, self._random.pop(microbatch))
         with random, self._buffers.as_before(microbatch):
-            outputs, loss = self._call_and_keep(microbatch, inputs)
-        self._save(microbatch, inputs, outputs, loss)
+            _, roots = self._call_and_keep(microbatch, inputs)
+        self._save(microbatch, inputs, roots)
 
     def backward(self, microbatch: int, arriving: Sequence[Sequence[int]], returned: Sequence[int | None]) -> None:
         """`BW`: adds to the gradients of the weights, and writes those of what flowed in."""
@@ -163,14 +162,12 @@ class StageTasks:
         takes = list(self._halves.values()) if self._device.type == "cpu" else None
         return split_report(self.stage.index, self._splitter.splits, takes)
 
-    def _save(
-        self, microbatch: int, inputs: Sequence[Tensors], outputs: Sequence[Tensors], loss: Tensor | None
-    ) -> None:
-        roots = self._flow.roots(outputs) if loss is None else [loss]
-        saved = _Saved(inputs, roots, None if self.weights is None else self.weights[microbatch])
+    def _save(self, microbatch: int, inputs: Sequence[Tensors], roots: Sequence[Root | None]) -> None:
+        saved = self._saved[microbatch] = _Saved(inputs, roots)
+        if self.weights is not None:
+            saved.weight = self.weights[microbatch]
         if self.carrying is not None:
             saved.earlier, saved.carried = self.carrying.earlier, self.carrying.roots()
-        self._saved[microbatch] = saved
 
     def _end(self, microbatch: int) -> None:
         if self.kept:
@@ -179,20 +176,22 @@ class StageTasks:
             for call in self.on_empty:
                 call()
 
-    def _call_and_keep(self, microbatch: int, inputs: Sequence[Tensors]) -> tuple[Sequence[Tensors], Tensor | None]:
+    def _call_and_keep(
+        self, microbatch: int, inputs: Sequence[Tensors]
+    ) -> tuple[Sequence[Tensors], Sequence[Root | None]]:
         """The same as `_call`, where what autograd saves may have to leave."""
         if microbatch not in self.leaves_saved or self.copier is None:
             return self._call(microbatch, inputs)
         held = [one for value in inputs for one in value]
         held += [*self.inputs[microbatch].tensors(), *(self.targets[microbatch] or Given()).tensors()]
         with SavedTensors(self.module, held, self.copier) as kept:
-            outputs, loss = self._call(microbatch, inputs)
+            outputs, roots = self._call(microbatch, inputs)
         kept.keep_here(one for value in outputs for one in value)
         self.kept[microbatch] = kept
-        return outputs, loss
+        return outputs, roots
 
-    def _call(self, microbatch: int, inputs: Sequence[Tensors]) -> tuple[Sequence[Tensors], Tensor | None]:
-        """Runs the module: what flows out, value by value, and the loss of the last stage."""
+    def _call(self, microbatch: int, inputs: Sequence[Tensors]) -> tuple[Sequence[Tensors], Sequence[Root | None]]:
+        """Runs the module: what flows out, value by value, and the roots of its graph: of the last stage its loss."""
         arguments = self._flow.arguments(inputs)
         given = self.inputs[microbatch]
         if given.args:
@@ -200,11 +199,11 @@ class StageTasks:
         if self.carrying is not None:
             self.carrying.begin(torch.is_grad_enabled() and self._flow.trains)
         if not self._is_last:
-            return self._flow.values(self._run(arguments, given.kwargs, microbatch)), None
+            return self._flow.values(self._run(arguments, given.kwargs, microbatch))
         targets = self.targets[microbatch]
         if targets is None:
             self._step.outputs[microbatch] = self._run(arguments, given.kwargs, microbatch)
-            return (), None
+            return (), ()
         if self._loss_fn is None:
             loss = self._run([*arguments, *targets.args], {**given.kwargs, **targets.kwargs}, microbatch)
         else:
@@ -216,7 +215,7 @@ class StageTasks:
                 f"the loss of microbatch {microbatch} is {shape}, expected a tensor with one number and shape []"
             )
         self._step.losses[microbatch] = loss.detach()
-        return (), loss
+        return (), (loss,)
 
     def _run(self, arguments: Sequence[Any], keywords: Mapping[str, Any], microbatch: int) -> Any:
         if self.carrying is None:
