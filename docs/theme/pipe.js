@@ -51,8 +51,8 @@ const whole = (code) => code.source.replace(/^import "(\w+)\.pipe"\n/gm, (line, 
   return before.findLast(({ source }) => new RegExp(`^schedule ${name}\\b`, "m").test(source))?.source ?? line;
 });
 
-/// Whether the playground can compile a source: it has the standard library, and no files.
-const isComplete = (source) => !/^\s*(?:import|model)\s+"/m.test(source);
+/// Whether the playground can compile a source: it has the standard library and the models of the book, and no other files.
+const isComplete = (source) => !/^\s*import\s+"/m.test(source);
 
 function link(text, href) {
   const a = document.createElement("a");

@@ -10,7 +10,7 @@ const ROOT = "playground.pipe";
 const OPTIONS = [
   ["devices", "number", "4"],
   ["microbatches", "number", "8"],
-  ["cost", "text", "F=1,B=1,W=1,comm=0.1"],
+  ["cost", "text", "F=1,B=2,comm=0.1"],
   ["memory", "text", "units, such as 3.5"],
   ["activation", "text", "W=0.366"],
   ["recompute", "text", "all, or 0..2"],

@@ -1,5 +1,6 @@
 //! What the playground asks, and what it is told.
 
+use crate::configs::loader;
 use pipe_compiler::report::Report;
 use pipe_compiler::{Request, compile, elaborate};
 use pipe_plot::Picture;
@@ -87,11 +88,6 @@ impl Question {
     }
 }
 
-/// There are no files to import.
-pub(crate) fn loader(path: &str) -> Result<String, String> {
-    Err(format!("the playground has no files, so `{path}` is not there; `std.` paths are"))
-}
-
 /// What is asked of the source.
 pub(crate) fn request(question: &Question, mistakes: &mut BTreeMap<&'static str, String>) -> Request {
     Request {
@@ -173,7 +169,10 @@ mod tests {
         let told = ask(json!({ "source": "schedule x {\n    stages D +\n}" }));
         assert_eq!((&told["picture"], &told["report"]["diagnostics"][0]["line"]), (&Value::Null, &2.into()));
         let told = ask(json!({ "source": "import \"other.pipe\"\n" }));
-        assert!(told["report"]["diagnostics"][0].to_string().contains("the playground has no files"), "{told}");
+        assert!(
+            told["report"]["diagnostics"][0].to_string().contains("the playground has no file `other.pipe`"),
+            "{told}"
+        );
         assert!(ask(json!({ "text": "" }))["refused"].is_string());
     }
 

@@ -1,6 +1,7 @@
 //! What the editor asks while one types: what can be written at a place, and what stands there.
 
-use crate::answer::{ROOT, loader};
+use crate::answer::ROOT;
+use crate::configs::loader;
 use pipe_ide::completion::{self, Completion, OfferKind, complete};
 use pipe_ide::hover::{Hover, hover};
 use pipe_ide::{Names, place::Place};

@@ -9,7 +9,7 @@ pub(crate) struct Group {
     examples: &'static [Example],
 }
 
-/// A source that needs no file.
+/// A source, whose only files are models that the page has.
 #[derive(Serialize)]
 struct Example {
     /// What it shows, in a few words.
@@ -65,6 +65,7 @@ pub(crate) const GROUPS: &[Group] = &[
             accepted("a model and its pipeline", example!("mlp")),
             accepted("branches that join", example!("two_tower")),
             accepted("skip connections", example!("unet")),
+            accepted("Llama 3 70B by its sizes", example!("llama3_70b")),
         ],
     },
     Group {

@@ -7,6 +7,7 @@
 
 mod answer;
 mod assist;
+mod configs;
 mod examples;
 mod page;
 mod search;

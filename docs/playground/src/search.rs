@@ -1,6 +1,7 @@
 //! `pipec search` in the page: one thread, the clock of the browser, and a time after which it ends.
 
-use crate::answer::{Question, loader, request};
+use crate::answer::{Question, request};
+use crate::configs::loader;
 use crate::page::{improved, now};
 use pipe_compiler::report::Report;
 use pipe_schedule::dispatch::Objective;

@@ -13,6 +13,16 @@ example is compiled in tests, and causes the error that it stands under; every f
 |---|---|
 ";
 
+/// Pictures, of `docs/pictures.md`, of what some errors are about.
+const PICTURES: [(Code, &str, &str); 2] = [
+    (Code::Deadlock, "stuck", "Two devices that wait for each other, with the tasks that they stand at"),
+    (
+        Code::MemoryExceeded,
+        "too_much",
+        "1F1B in 3 units of memory: d0 is marked from the moment at which it holds too much",
+    ),
+];
+
 /// The page.
 ///
 /// # Errors
@@ -29,6 +39,9 @@ pub fn page() -> Result<String, String> {
         let meaning = body.split("\n\n").next().ok_or_else(|| wrong("first paragraph"))?;
         let _ = writeln!(index, "| [`{name}`](#{name}) | {} |", meaning.replace('\n', " ").replace('|', "\\|"));
         let _ = write!(pages, "\n## {name}\n\n{}\n", demoted(body).trim_end());
+        if let Some((_, picture, words)) = PICTURES.iter().find(|(own, ..)| *own == code) {
+            let _ = write!(pages, "\n`pipec plot` draws it:\n\n![{words}](images/book/{picture}.svg)\n");
+        }
     }
     Ok(index + &pages)
 }

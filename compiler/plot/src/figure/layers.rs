@@ -85,16 +85,15 @@ fn amount(memory: &Memory, parts: u64) -> f64 {
 /// The legend of the layers.
 pub(super) fn entries(target: &Shown<'_>, look: &Look, sizes: &Sizes) -> Vec<Entry> {
     let entry = |sign, words| Entry { sign, words };
-    let boxes = |paint| Sign::Boxes(vec![paint]);
     let each = shown(target, look).into_iter().flat_map(|layer| match layer {
-        Layer::Memory => vec![entry(boxes(curve(sizes)), "memory")],
+        Layer::Memory => vec![entry(Sign::Box(curve(sizes)), "memory")],
         Layer::Transfers => vec![entry(Sign::Line(transfer(Class::Activation, sizes), false), "transfer")],
         Layer::Copies => vec![
-            entry(boxes(copy(Direction::HostToDevice, sizes)), "copy from the host"),
-            entry(boxes(copy(Direction::DeviceToHost, sizes)), "copy to the host"),
+            entry(Sign::Box(copy(Direction::HostToDevice, sizes)), "copy from the host"),
+            entry(Sign::Box(copy(Direction::DeviceToHost, sizes)), "copy to the host"),
         ],
-        Layer::Collectives => vec![entry(boxes(Paint::filled(INK)), "collective")],
-        Layer::CriticalPath => vec![entry(boxes(critical(sizes)), "critical path")],
+        Layer::Collectives => vec![entry(Sign::Box(Paint::filled(INK)), "collective")],
+        Layer::CriticalPath => vec![entry(Sign::Box(critical(sizes)), "critical path")],
     });
     each.collect()
 }

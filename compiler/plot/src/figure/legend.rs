@@ -3,7 +3,7 @@
 use super::scene::{Anchor, Fill, Paint, Part, Step, Stroke, Text};
 use super::sheet::{Sheet, edge, fill, never};
 use super::sizes::Sizes;
-use super::{FAINT, PAPER, WRONG, font, layers};
+use super::{FAINT, PAPER, WRONG, font, grey, layers};
 use crate::palette::{Ground, shade};
 use crate::tracks::{Mark, Track};
 use pipe_ir::task::TaskKind;
@@ -21,8 +21,10 @@ pub(super) struct Entry {
 /// What an entry shows.
 #[derive(Clone, Debug)]
 pub(super) enum Sign {
-    /// Boxes next to each other.
-    Boxes(Vec<Paint>),
+    /// Boxes next to each other, of tasks of a kind.
+    Tasks(TaskKind, Vec<Paint>),
+    /// A box of anything else.
+    Box(Paint),
     /// A line, with an arrow at its end or without.
     Line(Paint, bool),
     /// Nothing: a remark.
@@ -32,7 +34,8 @@ pub(super) enum Sign {
 impl Entry {
     fn width(&self, sizes: &Sizes) -> f64 {
         let sign = match &self.sign {
-            Sign::Boxes(boxes) => (sizes.swatch[0] + 2.0 * sizes.hair) * boxes.len() as f64 + 0.4 * sizes.small,
+            Sign::Tasks(_, boxes) => (sizes.swatch[0] + 2.0 * sizes.hair) * boxes.len() as f64 + 0.4 * sizes.small,
+            Sign::Box(_) => sizes.swatch[0] + 2.0 * sizes.hair + 0.4 * sizes.small,
             Sign::Line(..) => 1.2 * sizes.swatch[0] + 0.4 * sizes.small,
             Sign::Nothing => 0.0,
         };
@@ -57,15 +60,15 @@ impl Sheet<'_> {
                 stroke: Some(edge(shade(kind, Ground::Light, nth, n_stages), sizes)),
             };
             let boxes = (0..n_shown.min(SHADES)).map(own).collect();
-            all.push(Entry { sign: Sign::Boxes(boxes), words: words(kind) });
+            all.push(Entry { sign: Sign::Tasks(kind, boxes), words: words(kind) });
         }
         if tracks().any(has_gap) {
             let idle = Paint { fill: Some(Fill::Hatched), stroke: None };
-            all.push(Entry { sign: Sign::Boxes(vec![idle]), words: "bubble" });
+            all.push(Entry { sign: Sign::Box(idle), words: "bubble" });
         }
         if any(&|mark| !mark.runs) {
             let never = Paint { stroke: Some(never(sizes)), ..Paint::filled(PAPER) };
-            all.push(Entry { sign: Sign::Boxes(vec![never]), words: "never runs" });
+            all.push(Entry { sign: Sign::Box(never), words: "never runs" });
             let wait = Paint::line(WRONG, 2.67 * sizes.edge);
             all.push(Entry { sign: Sign::Line(wait, true), words: "waits for" });
         }
@@ -117,12 +120,17 @@ pub(super) fn draw(sheet: &Sheet<'_>, part: &mut Part, rows: &[Vec<Entry>]) {
         for entry in row {
             let end = x + entry.width(sizes);
             match &entry.sign {
-                Sign::Boxes(boxes) => {
+                Sign::Tasks(kind, boxes) => {
                     for paint in boxes {
                         part.rectangle([x, y, width, height], sizes.round, *paint);
+                        grey::draw(part, (*kind, paint.fill), [x, y, width, height], sizes);
                         x += width + 2.0 * sizes.hair;
                     }
                     x += 0.4 * sizes.small;
+                }
+                Sign::Box(paint) => {
+                    part.rectangle([x, y, width, height], sizes.round, *paint);
+                    x += width + 2.0 * sizes.hair + 0.4 * sizes.small;
                 }
                 Sign::Line(paint, has_arrow) => {
                     let middle = y + height / 2.0;

@@ -5,6 +5,7 @@
 mod axis;
 mod crop;
 pub mod font;
+mod grey;
 mod layers;
 mod legend;
 pub mod scene;
@@ -21,7 +22,7 @@ pub use sizes::{Medium, SMALLEST};
 use crate::Picture;
 use crate::numbers::unit_of_axis;
 use crate::palette::Colour;
-use crate::tracks::{Mark, Track, common_slot, stuck_tracks, tracks};
+use crate::tracks::{Mark, Track, stuck_tracks, tracks};
 use crate::why::words as words_of_stop;
 use axis::Axis;
 use pipe_compiler::Compilation;
@@ -35,7 +36,7 @@ use sizes::Sizes;
 const TASKS: usize = 40_000;
 /// The smallest and the largest width of a timeline on a screen.
 const NARROWEST: f64 = 760.0;
-const WIDEST: f64 = 1800.0;
+const WIDEST: f64 = 1400.0;
 /// The default width of a figure on paper: one of two columns.
 const COLUMN: f64 = 240.0;
 /// The default limit of the height of all tracks on paper.
@@ -239,14 +240,15 @@ impl<'a> Shown<'a> {
 
     /// Length per unit of time that leaves room for the text of every task.
     fn scale(&self, sizes: &Sizes) -> f64 {
-        let slot = common_slot(&self.tracks).0 as f64;
-        let per_slot = |(track, mark): (&Track, &Mark)| {
+        // Of costs that a model has, the common divisor is far shorter than any task.
+        let shortest = self.marks().map(|(_, mark)| (mark.end - mark.start).0.max(1)).min().unwrap_or(1) as f64;
+        let per_shortest = |(track, mark): (&Track, &Mark)| {
             // On paper, the colour says the kind.
             let words = if sizes.unit == Length::Point { track.number(mark) } else { named(track, mark) };
-            (sheet::written(&words, sizes) + sizes.hair) * slot / (mark.end - mark.start).0.max(1) as f64
+            (sheet::written(&words, sizes) + sizes.hair) * shortest / (mark.end - mark.start).0.max(1) as f64
         };
         let (least, most) = (1.4 * sizes.number, 2.8 * sizes.number);
-        self.marks().map(per_slot).fold(least, f64::max).min(most) * Ticks::UNIT.0 as f64 / slot
+        self.marks().map(per_shortest).fold(least, f64::max).min(most) * Ticks::UNIT.0 as f64 / shortest
     }
 
     /// The width of the device names, with their gap.

@@ -4,7 +4,7 @@ use super::axis::{Axis, Piece, round_step};
 use super::scene::{Anchor, Fill, Paint, Part, Step, Stroke, Text};
 use super::sizes::{Medium, Sizes};
 use super::{
-    FAINT, GRID, HIGHEST, INK, Layer, Look, PAPER, Shown, Title, WRONG_INK, font, layers, legend, named, units,
+    FAINT, GRID, HIGHEST, INK, Layer, Look, PAPER, Shown, Title, WRONG_INK, font, grey, layers, legend, named, units,
 };
 use crate::numbers::{number, percent, time};
 use crate::palette::{Colour, Ground, halves, shade};
@@ -372,6 +372,9 @@ impl<'a> Sheet<'a> {
             // A task that occupies several neighbouring devices is one block.
             let tall = height + if mark.goes_on { self.pitch - self.task } else { 0.0 };
             part.rectangle([start, top, width, tall], round, paint);
+            if mark.runs && is_wide {
+                grey::draw(part, (mark.task.kind, paint.fill), [start, top, width, tall], sizes);
+            }
             let words = self.label(track, mark);
             let is_high = height >= font::CAPITALS * sizes.number + 2.0 * sizes.hair;
             if !is_high || width + 0.01 * sizes.number < self.widest[mark.task.kind.index()] - sizes.hair {

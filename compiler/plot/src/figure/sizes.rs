@@ -17,6 +17,7 @@ pub const SMALLEST: f64 = 6.0;
 /// Lengths of a figure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
+    pub(super) medium: Medium,
     pub(super) unit: Length,
     /// Texts: the title, lines below it, axis and legend, devices, and numbers on tasks.
     pub(super) title: f64,
@@ -61,6 +62,7 @@ impl Sizes {
     pub(super) const fn of(medium: Medium) -> Self {
         match medium {
             Medium::Screen => Self {
+                medium,
                 unit: Length::Pixel,
                 title: 19.0,
                 figures: 13.0,
@@ -87,6 +89,7 @@ impl Sizes {
                 swatch: [16.0, 14.0],
             },
             Medium::Paper => Self {
+                medium,
                 unit: Length::Point,
                 title: 8.0,
                 figures: 7.0,

@@ -41,11 +41,12 @@ pub fn write(scene: &Scene) -> String {
         "% {}. Drawn by pipec; the document needs \\usepackage{{tikz}} and \\usetikzlibrary{{patterns}}.\n",
         titles.join(", ")
     );
+    let (width, height) = (length(scene.width), length(scene.height));
+    let _ = writeln!(text, "\\begin{{tikzpicture}}[x={unit}bp, y=-{unit}bp, every node/.style={{inner sep=0}}]");
+    // Outside of the picture, the end of each line would be a space in front of it.
     for colour in colours {
         let _ = writeln!(text, "\\definecolor{{{}}}{{HTML}}{{{}}}", named(colour), hexadecimal(colour));
     }
-    let (width, height) = (length(scene.width), length(scene.height));
-    let _ = writeln!(text, "\\begin{{tikzpicture}}[x={unit}bp, y=-{unit}bp, every node/.style={{inner sep=0}}]");
     let _ = writeln!(text, "\\useasboundingbox (0,0) rectangle ({width},{height});");
     for item in items() {
         match item {
@@ -53,7 +54,7 @@ pub fn write(scene: &Scene) -> String {
             Item::Text(own) => self::text(&mut text, own, unit),
         }
     }
-    text + "\\end{tikzpicture}\n"
+    text + "\\end{tikzpicture}%\n"
 }
 
 /// The colours of a shape or a text.
