@@ -132,7 +132,7 @@ mod tests {
         let schedules = || crate::stdlib::SCHEDULES.iter().map(|(name, _)| *name);
         let asked = |name| question(name, schedules()).unwrap_or_default();
         assert_eq!(asked("onef1b"), "did you mean `1f1b`, `dp_1f1b` or `1f1b_v`?");
-        assert_eq!(asked("interleaved"), "did you mean `interleaved_1f1b` or `grouped_interleaved`?");
+        assert_eq!(asked("interleaved"), "did you mean `interleaved_zb`?");
         assert_eq!(asked("zb"), "did you mean `zb_v`, `v_zb` or `zb_h1`?");
         assert_eq!(asked("pipedream"), "");
         assert_eq!(asked("mine"), "");
