@@ -47,7 +47,7 @@ fn completed(words: &[&str]) -> Vec<String> {
 #[test]
 fn bash_completes_commands_options_and_their_values() {
     assert_eq!(completed(&["pipec", "pro"]), ["profile"]);
-    assert_eq!(completed(&["pipec", "check", "--me"]), ["--memory"]);
+    assert_eq!(completed(&["pipec", "check", "--mem"]), ["--memory"]);
     assert_eq!(completed(&["pipec", "check", "--format", ""]), ["human", "json", "sarif"]);
     assert_eq!(completed(&["pipec", "run", "--format", ""]), ["human", "json"]);
     assert!(completed(&["pipec", "build", "--emit", ""]).contains(&"torch-csv-comms".to_owned()));

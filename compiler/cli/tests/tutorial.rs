@@ -20,7 +20,7 @@ const TUTORIAL: Page = Page { path: "tutorial.md", counts: (10, 29) };
 const COMING_FROM: [Page; 4] = [
     Page { path: "coming_from/pytorch.md", counts: (2, 2) },
     Page { path: "coming_from/torchtitan.md", counts: (1, 2) },
-    Page { path: "coming_from/megatron.md", counts: (1, 1) },
+    Page { path: "coming_from/megatron.md", counts: (1, 2) },
     Page { path: "coming_from/deepspeed.md", counts: (1, 2) },
 ];
 
@@ -66,7 +66,10 @@ fn run(folder: &Path, text: &str) -> String {
     assert!(commands.peek().is_some(), "no command: {text}");
     let mut blessed = String::new();
     for command in commands {
-        let (arguments, expected) = command.split_once('\n').expect("a command is a line");
+        // A quote may go over several lines.
+        let mut ends = command.match_indices('\n').map(|(end, _)| end);
+        let end = ends.find(|end| shlex::split(&command[..*end]).is_some()).expect("a command ends");
+        let (arguments, expected) = (&command[..end], &command[end + 1..]);
         let ended = pipec(folder, arguments, "");
         let is_rejected = ended.error.contains("error[");
         let ended = ended.with(i32::from(is_rejected));
@@ -90,7 +93,11 @@ fn follow(page: &Page) {
     let path = repository().join("docs").join(page.path);
     let text = read(&path);
     let config = include_str!("../../../examples/llama3_70b.json");
-    let folder = folder(&format!("page_{}", page.path.replace('/', "_")), &[("llama3_70b.json", config)]);
+    let cluster = include_str!("../../../examples/cluster.toml");
+    let folder = folder(
+        &format!("page_{}", page.path.replace('/', "_")),
+        &[("llama3_70b.json", config), ("cluster.toml", cluster)],
+    );
     let mut counts = (0, 0);
     let mut parts = text.split("```");
     let mut blessed = String::new();

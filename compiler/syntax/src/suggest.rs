@@ -31,10 +31,17 @@ pub fn closest<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>) ->
         .map(|(_, name)| name)
 }
 
-/// "did you mean `x`?", of the closest candidate, or of a few that share half of their letters with `name`.
+/// "did you mean `x`?", of those that begin with `name`, else of the closest candidate, or of a few that share half of
+/// their letters with `name`.
 pub fn question<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>) -> Option<String> {
     let candidates: Vec<&str> = candidates.into_iter().collect();
-    let offered = closest(name, candidates.iter().copied()).map_or_else(|| alike(name, &candidates), |one| vec![one]);
+    let begin: Vec<&str> = candidates.iter().copied().filter(|one| plain(one).starts_with(&plain(name))).collect();
+    let one = closest(name, candidates.iter().copied());
+    let offered = match one {
+        _ if begin.len() > 1 && name.chars().count() > SHORT => begin,
+        Some(one) => vec![one],
+        None => alike(name, &candidates),
+    };
     let offered: Vec<String> = offered.iter().take(OFFERED).map(|name| format!("`{name}`")).collect();
     let (last, others) = offered.split_last()?;
     let others = others.join(", ");
@@ -132,7 +139,7 @@ mod tests {
         let schedules = || crate::stdlib::SCHEDULES.iter().map(|(name, _)| *name);
         let asked = |name| question(name, schedules()).unwrap_or_default();
         assert_eq!(asked("onef1b"), "did you mean `1f1b`, `dp_1f1b` or `1f1b_v`?");
-        assert_eq!(asked("interleaved"), "did you mean `interleaved_zb`?");
+        assert_eq!(asked("interleaved"), "did you mean `interleaved_1f1b` or `interleaved_zb`?");
         assert_eq!(asked("zb"), "did you mean `zb_v`, `v_zb` or `zb_h1`?");
         assert_eq!(asked("pipedream"), "");
         assert_eq!(asked("mine"), "");
