@@ -68,9 +68,12 @@ fn stages_are_those_of_megatron() {
 fn what_megatron_refuses_is_refused() {
     let cases = [
         ("--num-virtual-stages-per-pipeline-rank 2 --num-layers-per-virtual-pipeline-stage 5", "takes only one of"),
-        ("--num-virtual-stages-per-pipeline-rank 3", "20 layers are not divided evenly among 3 virtual stages"),
-        ("--pipeline-model-parallel-size 3", "256 GPUs are no multiple of 24"),
-        ("--global-batch-size 100", "`--global-batch-size 100` is no multiple of 8"),
+        (
+            "--num-virtual-stages-per-pipeline-rank 3",
+            "a rank has 20 layers, which 3 virtual stages do not divide evenly",
+        ),
+        ("--pipeline-model-parallel-size 3", "256 GPUs are not a multiple of 24"),
+        ("--global-batch-size 100", "`--global-batch-size 100` is not a multiple of 8"),
         ("--num-layers 81", "`--num-layers 81`, but llama3_70b.json has 80 layers"),
         ("--pipeline-model-parallel-layout Et*20|t*20|t*20|t*19L", "the layout has 79 layers, and the model 80"),
         ("--pipeline-model-parallel-layout Et*40|t*40L", "2 stages, no multiple of 4 pipeline ranks"),
@@ -91,6 +94,10 @@ fn what_megatron_refuses_is_refused() {
         ("--recompute-granularity full", "wants a `--recompute-method`"),
         ("--recompute-granularity selective --recompute-method uniform", "takes no `--recompute-method`"),
         ("--recompute-granularity full --recompute-method block --recompute-num-layers 4", "are not modelled"),
+        ("--sequence-paralel", "did you mean `--sequence-parallel`?"),
+        ("--use-distributed-optimiser", "did you mean `--use-distributed-optimizer`?"),
+        ("--pipeline_model_paralel_size 4", "did you mean `--pipeline-model-parallel-size`?"),
+        ("--seq-length $SEQ", "variables of the shell are not known here"),
         ("--micro-batch-size none", "expected a number from 1 on for `--micro-batch-size`, found `none`"),
     ];
     for (more, words) in cases {

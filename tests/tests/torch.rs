@@ -368,7 +368,7 @@ fn the_verdict_on_damaged_tables_is_that_of_a_replay() {
         let analysis = compilation.analysis.as_ref().expect("an accepted schedule");
         let version: Version = "2.14".parse().expect("a version");
         let (sound, _) = export(analysis, Form::Transfers, version.into()).expect("PyTorch can run it");
-        for _ in 0..1_500 {
+        for _ in 0..1_000 {
             let mut table = sound.clone();
             (0..=dice.below(4) / 3).for_each(|_| damage(&mut table, &mut dice));
             let text = table.to_string();

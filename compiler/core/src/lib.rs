@@ -165,6 +165,9 @@ fn steps(
         results.stuck = stuck::of(elaborated, stages, request, found, sources);
     }
     let order = order.map_err(|found| {
+        if let Some(table) = files.table(elaborated.schedule.span.file) {
+            return torch::cells::with_help(found, table);
+        }
         let judge = |text| judge(Source { name: name.clone(), text }, loader, request);
         let runs = |text| judge(text).is_some_and(|found| found.is_empty());
         let found = suggest_fix::order::with_edits(found, &elaborated.schedule, sources, runs);

@@ -12,6 +12,9 @@ const FEW: usize = 8;
 /// As many letters as a name has of which a part says nothing.
 const SHORT: usize = 4;
 
+/// More letters than names have that differ in two by chance.
+const LONG: usize = 8;
+
 /// The most names that a question offers.
 const OFFERED: usize = 3;
 
@@ -29,6 +32,12 @@ pub fn closest<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>) ->
     // Of equals, the one of the same length: letters are swapped more often than left out.
     near.min_by_key(|(slips, candidate)| (*slips, candidate.len().abs_diff(name.len()), *candidate))
         .map(|(_, name)| name)
+}
+
+/// The candidate that a long name, which is none of them, becomes by one or two slips of the keyboard.
+pub fn slip<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    let near = candidates.into_iter().map(|candidate| (distance(name, candidate), candidate));
+    near.filter(|(slips, candidate)| (1..=2).contains(slips) && candidate.len() > LONG).min().map(|(_, name)| name)
 }
 
 /// "did you mean `x`?", of those that begin with `name`, else of the closest candidate, or of a few that share half of

@@ -50,9 +50,13 @@ pub fn check(
                 };
             }
             diagnostic = alive(diagnostic, &fullest.contributors(program, accounts));
-            let recompute = if recomputing(schedule).contains(&true) { "" } else { " `recompute all`," };
-            let help =
-                format!("use more devices, a schedule with a lower peak,{recompute} or `memory {memory_enough}KiB`");
+            // Only the first is known to be enough.
+            let others = if recomputing(schedule).contains(&true) {
+                "more devices or a schedule with a lower peak"
+            } else {
+                "more devices, a schedule with a lower peak or `recompute all`"
+            };
+            let help = format!("`memory {memory_enough}KiB` is enough; {others} may be");
             found.push(diagnostic.help(help));
         }
         if let Some((memory, span)) = pipeline.host.filter(|(memory, _)| device.host.arena > *memory) {

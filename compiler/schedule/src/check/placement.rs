@@ -74,23 +74,28 @@ fn stranger(
     };
     if homes.len() > 1 {
         let message = format!("{what} is scheduled on {device}, but {stage} lives on {}", names(homes));
-        return Diagnostic::error(Code::WrongDevice, span, format!("{count} tasks of {stage}"), message)
+        return Diagnostic::error(Code::WrongDevice, span, of_stage(count, stage), message)
             .label(schedule.placement_span, format!("places {stage} on {} devices at once", homes.len()))
             .help(format!("leave {what} out of the order of {device}, or place {stage} on {device} too"));
     }
     if let [_] = schedule.placement.devices_of(stage) {
         let message = format!("{what} is scheduled on {device}, but {stage} lives on {home}");
-        return Diagnostic::error(Code::WrongDevice, span, format!("{count} tasks of {stage}"), message)
+        return Diagnostic::error(Code::WrongDevice, span, of_stage(count, stage), message)
             .label(schedule.placement_span, format!("places {stage} on {home}"))
             .help(format!("move {what} to the order of {home}, or place {stage} on {device}"));
     }
     let (task, microbatch) = (schedule.slices.task(task), schedule.slices.name(task.microbatch));
     let message = format!("`{task}` is scheduled on {device}, but {microbatch} of {stage} lives on {home}");
-    let diagnostic = Diagnostic::error(Code::WrongDevice, span, format!("{count} tasks of {stage}"), message)
+    let diagnostic = Diagnostic::error(Code::WrongDevice, span, of_stage(count, stage), message)
         .label(schedule.placement_span, format!("places {microbatch} of {stage} on {home}"));
     if schedule.placement.is_home(stage, device) {
         diagnostic.help(format!("{what} without a microbatch takes the next one that lives on {device}"))
     } else {
         diagnostic.help(format!("{device} has no replica of {stage}: move the task to the order of {home}"))
     }
+}
+
+/// `3 tasks of s1`.
+fn of_stage(count: usize, stage: StageId) -> String {
+    format!("{count} {} of {stage}", if count == 1 { "task" } else { "tasks" })
 }

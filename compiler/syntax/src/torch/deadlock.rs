@@ -71,7 +71,10 @@ pub(super) fn check(table: &Table, transport: Transport) -> Diagnostics {
 /// Why transfers wait for each other.
 fn cause(transport: Transport) -> String {
     let (owner, backend) = (transport.owner(), transport.backend());
-    format!("{owner} ({backend}), and its transfers run one after the other, each when both ranks have come to it")
+    format!(
+        "{owner} ({backend}), and its transfers run one after the other, each when both ranks have come to it; NCCL does \
+         so for what does not fit its buffers"
+    )
 }
 
 /// With what the same table runs.

@@ -60,6 +60,6 @@ impl FromStr for Transport {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::from_word(text).ok_or_else(|| "expected `eager`, `pair` or `edge`".to_owned())
+        Self::from_word(text).ok_or_else(|| "expected `eager` (NCCL that connects at once), `pair` (NCCL that connects when it must) or `edge` (gloo)".to_owned())
     }
 }

@@ -171,10 +171,10 @@ fn torch(report: &TorchReport) -> Vec<Fact> {
     let words = |transports: &[&str]| if transports.is_empty() { "none".to_owned() } else { transports.join(", ") };
     let mut lines = vec![
         Fact::new("PyTorch", &report.version, form),
-        Fact::new("runs over", words(&report.transports), "values of `--transport`"),
+        Fact::new("runs over", format!("{} (`--transport`)", words(&report.transports)), ""),
     ];
     let deferred = report.transports_deferred.as_ref();
-    lines.extend(deferred.map(|deferred| Fact::new("", words(deferred), "with `defer_pp_recv=True`")));
+    lines.extend(deferred.map(|deferred| Fact::new("", format!("{} with `defer_pp_recv=True`", words(deferred)), "")));
     lines
 }
 

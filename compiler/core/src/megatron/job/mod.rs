@@ -89,7 +89,10 @@ fn data(options: &Options, devices: u64) -> Result<u64, String> {
          --nproc-per-node 8`, or `WORLD_SIZE=128`",
     )?;
     if world % devices.max(1) != 0 {
-        return Err(format!("{world} GPUs are no multiple of {devices}, which is tensor times pipeline parallelism"));
+        return Err(format!(
+            "{world} GPUs are not a multiple of {devices}: `--tensor-model-parallel-size` times \
+             `--pipeline-model-parallel-size`"
+        ));
     }
     Ok(world / devices.max(1))
 }
@@ -100,7 +103,8 @@ fn microbatches(options: &Options, rows: u64, data: u64) -> Result<u64, String> 
     let batch = options.number("global-batch-size")?.unwrap_or(at_once);
     if batch % at_once.max(1) != 0 {
         return Err(format!(
-            "`--global-batch-size {batch}` is no multiple of {at_once}: {rows} rows of each of {data} data-parallel groups"
+            "`--global-batch-size {batch}` is not a multiple of {at_once}: `--micro-batch-size {rows}` times {data} \
+             data-parallel replicas"
         ));
     }
     Ok(batch / at_once.max(1))

@@ -1,5 +1,6 @@
 //! The options of a command line that matter for the pipeline, with their values.
 
+use pipe_syntax::suggest;
 use std::collections::BTreeMap;
 
 /// Options with a value, of Megatron-LM and of launchers.
@@ -49,7 +50,8 @@ impl Options {
     /// Reads a command as a shell does. Where an option stands twice, the later one counts.
     ///
     /// # Errors
-    /// If a quote is not closed, a value is missing, or none of the options says how a job is divided.
+    /// If a quote is not closed, a value is missing, an option is nearly one of these, or none of the options says
+    /// how a job is divided.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let words = shlex::split(text).ok_or("a quote is not closed")?;
         let mut options = Self::default();
@@ -68,6 +70,8 @@ impl Options {
                 let value =
                     inline.map(str::to_owned).or_else(next).ok_or_else(|| format!("`--{name}` has no value"))?;
                 options.values.insert(name, Some(value));
+            } else if let Some(known) = suggest::slip(&name, VALUES.into_iter().chain(SWITCHES)) {
+                return Err(format!("`--{name}` is not an option of Megatron-LM: did you mean `--{known}`?"));
             }
         }
         if options.values.is_empty() {
@@ -94,8 +98,10 @@ impl Options {
     /// If it is something else.
     pub(super) fn number(&self, name: &str) -> Result<Option<u64>, String> {
         let number = |text: &str| text.parse().ok().filter(|number| (1..=u64::from(u32::MAX)).contains(number));
-        let read =
-            |text| number(text).ok_or_else(|| format!("expected a number from 1 on for `--{name}`, found `{text}`"));
+        let read = |text: &str| {
+            let hint = if text.contains('$') { ": variables of the shell are not known here" } else { "" };
+            number(text).ok_or_else(|| format!("expected a number from 1 on for `--{name}`, found `{text}`{hint}"))
+        };
         self.value(name).map(read).transpose()
     }
 

@@ -49,10 +49,10 @@ impl Stages {
         let of_rank = divided(counted, ranks, "pipeline ranks")?;
         let chunks = match (options.number(CHUNKS)?, options.number(LAYERS)?) {
             (Some(chunks), _) => chunks,
-            (None, Some(layers)) => divided(of_rank, layers, "layers of a virtual stage")?,
+            (None, Some(layers)) => of_a_rank(of_rank, layers, "layers in each virtual stage")?,
             (None, None) => 1,
         };
-        let of_stage = divided(of_rank, chunks, "virtual stages of a rank")?;
+        let of_stage = of_a_rank(of_rank, chunks, "virtual stages")?;
         let mut layers = vec![of_stage; usize::try_from(ranks.saturating_mul(chunks)).unwrap_or_default()];
         if let Some(first) = layers.first_mut() {
             *first -= embedding;
@@ -94,10 +94,14 @@ impl Stages {
             [_, Some(last)] if rank + 1 == ranks => last,
             _ => middle,
         };
-        let of_stage = |stage: u64| divided(of_rank(stage % ranks), chunks, "virtual stages of a rank");
+        let of_stage = |stage: u64| of_a_rank(of_rank(stage % ranks), chunks, "virtual stages");
         let layers = (0..ranks.saturating_mul(chunks)).map(of_stage).collect::<Result<_, String>>()?;
         Ok(Self { chunks, layers })
     }
+}
+
+fn of_a_rank(number: u64, by: u64, what: &str) -> Result<u64, String> {
+    divided(number, by, what).map_err(|_| format!("a rank has {number} layers, which {by} {what} do not divide evenly"))
 }
 
 fn divided(number: u64, by: u64, what: &str) -> Result<u64, String> {
