@@ -14,7 +14,7 @@ import numpy as np
 PIPEC = os.environ["PIPEC"]
 ROOT = Path(__file__).parent.parent
 LAYERS = "memory,transfers,critical-path"
-# Of 255, as a mean over a page: letters differ, because they are those of the document.
+# The largest mean difference of grey values, from 0 to 255, between two pages. LaTeX sets text in its own font.
 MOST_DIFFERENCE = 8.0
 
 DOCUMENT = r"""\documentclass{article}

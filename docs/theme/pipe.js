@@ -51,7 +51,7 @@ const whole = (code) => code.source.replace(/^import "(\w+)\.pipe"\n/gm, (line, 
   return before.findLast(({ source }) => new RegExp(`^schedule ${name}\\b`, "m").test(source))?.source ?? line;
 });
 
-/// Whether the playground can compile a source: it has the standard library and the models of the book, and no other files.
+/// Whether the playground can compile a source: it has the standard library and the models of the book, no other files.
 const isComplete = (source) => !/^\s*import\s+"/m.test(source);
 
 function link(text, href) {

@@ -128,8 +128,8 @@ def main() -> None:
     load = " ".join(f"{one:.1f}" for one in os.getloadavg())
     print(f"PyTorch {torch.__version__}, {options.rounds} rounds of {options.steps} steps, milliseconds, load {load}\n")
     print(
-        "| schedule | ranks | clock, ours | PyTorch | ratio | processor, ours | PyTorch | ratio | modules alone |\n|---|"
-        + "---:|" * 8
+        "| schedule | ranks | clock, ours | PyTorch | ratio | processor, ours | PyTorch | ratio | modules alone |\n"
+        + f"|---|{'---:|' * 8}"
     )
     for case in CASES:
         if options.only in case.schedule and options.ranks in (None, case.devices):

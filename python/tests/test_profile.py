@@ -130,7 +130,8 @@ def test_cuts_fit_into_the_memory(llama: nn.Module) -> None:
     with pytest.raises(StageError) as caught:
         split(llama, program, tokens(), costs=costs, memory=5_000)
     assert str(caught.value) == (
-        "no cut into 2 stages was found that fits into 4.88 KiB on each device: with balanced times, d0 needs 11.7 KiB, and holds 2 "
+        "no cut into 2 stages was found that fits into 4.88 KiB on each device: with balanced times, d0 needs "
+        "11.7 KiB, and holds 2 "
         "microbatches at once. Give more memory or devices, recompute, or take a schedule that holds fewer microbatches"
     )
 

@@ -243,7 +243,8 @@ def test_ranks_have_the_same_cut(cluster: Cluster) -> None:
     assert (
         cluster.run(other_cut, 2)
         == [
-            "ranks make their runners with different settings: the cut of the model is before `left` on rank 0, before `right, last` on rank 1"
+            "ranks make their runners with different settings: the cut of the model is before `left` on rank "
+            "0, before `right, last` on rank 1"
         ]
         * 2
     )
@@ -330,11 +331,13 @@ def test_bad_input_is_explained() -> None:
     )
     assert said(llama, tokens(), at=["model.norm", "model.norm"]) == "`at=` names `model.norm` twice: each place once"
     assert said(llama, tokens(), at=["model.layers.1", "model.layers.2"]) == (
-        "`v_half` has 4 stages, but the model can be cut into 3 layers: `model.embed_tokens, model.layers.0`, `model.layers.1`, "
+        "`v_half` has 4 stages, but the model can be cut into 3 layers: `model.embed_tokens, model.layers.0`, "
+        "`model.layers.1`, "
         "`model.layers.2 .. lm_head`. Name more modules, or compile the program for fewer stages"
     )
     assert said(split_models.Llama(n_layers=2), tokens(), "std:v_half", layers=[1, 1, 1, 2]) == (
-        "`layers=` is [1, 1, 1, 2]: expected 4 numbers from 1 on, whose sum is the number of layers, 4: `model.embed_tokens`, "
+        "`layers=` is [1, 1, 1, 2]: expected 4 numbers from 1 on, whose sum is the number of layers, 4: "
+        "`model.embed_tokens`, "
         "`model.layers.0`, `model.layers.1`, `model.norm, lm_head`"
     )
     assert said(llama, {"input_ids": tokens(), "words": tokens()}) == (
@@ -364,7 +367,8 @@ def test_models_that_cannot_be_split_are_explained() -> None:
     looks = said(Looks(), vectors())
     assert looks.startswith("torch.export cannot trace what the forward of `Looks` does between its modules: ")
     assert said(Opaque(), vectors(), "std:1f1b", at=["note"]) == (
-        "the model cannot be cut at `note`, which returns a `Note`: only tensors, numbers and texts go from stage to stage"
+        "the model cannot be cut at `note`, which returns a `Note`: only tensors, numbers and texts go from "
+        "stage to stage"
     )
     assert "numbers than the model, by up to" in said(Counts(), vectors(), "std:1f1b", at=["right"])
     model = seeded(Opaque)
@@ -376,7 +380,8 @@ def test_programs_that_are_no_chains_are_refused() -> None:
     with pytest.raises(StageError) as caught:
         split(seeded(split_models.Llama), pipec.compile("std:seq_1f1b", devices=2, microbatches=4), tokens())
     assert str(caught.value) == (
-        "`seq_1f1b` cuts microbatches along their sequence, and a model does not say what its layers carry from slice to slice: "
+        "`seq_1f1b` cuts microbatches along their sequence, and a model does not say what its layers carry "
+        "from slice to slice: "
         "write its stages by hand"
     )
     with pytest.raises(StageError) as caught:
@@ -390,7 +395,8 @@ def test_a_model_without_numbers_is_refused() -> None:
     with torch.device("meta"):
         llama = split_models.Llama()
     assert said(llama, tokens().to("meta")) == (
-        "`Llama` has weights on the device `meta`: split it where it has numbers, because the stages are compared with it"
+        "`Llama` has weights on the device `meta`: split it where it has numbers, because the stages are "
+        "compared with it"
     )
 
 

@@ -272,7 +272,8 @@ def test_a_report_says_what_waits() -> None:
     halves(splitter, Opaque(), 2)
     report = split_report(3, splitter.splits, [(0.003, 0.001), (0.003, 0.001)])
     assert str(report) == (
-        "stage 3: gradients of 69% of the weights wait for `W`, the others are computed in `B` (because of ProductBackward); "
+        "stage 3: gradients of 69% of the weights wait for `W`, the others are computed in `B` (because of "
+        "ProductBackward); "
         "`B` takes 3 ms and `W` 1 ms, 25% of both"
     )
     assert report.cost == "B[3] = 1.50, W[3] = 0.50"

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 /// The most characters of a declaration that are shown.
 const LONGEST: usize = 400;
-/// Sizes of so many bytes are told in bytes: 2^53, up to which all numbers are exact.
+/// Larger sizes are not shown in bytes: above 2^53, an `f64` does not hold every whole number.
 const MOST_BYTES: f64 = 9_007_199_254_740_992.0;
 
 /// What is told of a place.

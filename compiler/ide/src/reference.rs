@@ -24,7 +24,7 @@ pub const KINDS: [(&str, &str); 5] = [
     ("R", "Recomputes the forward of a stage before its backward."),
 ];
 
-/// Functions of schedules, with their arguments and what they give; those of layers are in [`functions`].
+/// Functions of schedules: name, usage and description. [`functions`] has those of layers.
 pub const NUMBERS: [(&str, &str, &str); 3] = [
     ("min", "min(x, y, ..)", "The smallest of some numbers."),
     ("max", "max(x, y, ..)", "The largest of some numbers."),
@@ -38,8 +38,8 @@ const VALUES: [(&str, &str); 12] = [
     ("f64", "Double precision: 8 bytes for each number, and more than twice the time."),
     (
         "bf16",
-        "Mixed precision: what is kept, sent and multiplied takes 2 bytes (bfloat16); sums, weights, their gradients and \
-         the optimizer's state stay in single precision.",
+        "Mixed precision: activations, messages and matrix products take 2 bytes (bfloat16). Sums, weights, gradients \
+         and the optimizer's state stay in single precision.",
     ),
     ("flush", "All microbatches of a step read the same weights; the update waits until the pipeline is empty."),
     ("previous", "Tasks read the weights of the step before."),
@@ -47,7 +47,7 @@ const VALUES: [(&str, &str); 12] = [
     ("activations", "What forwards keep for backwards is with the host where no task uses it for a while."),
     ("optimizer", "The optimizer's state lives with the host, and comes to the device for the update."),
     ("parameters", "The weights live with the host, and come for each task of their stage that finds them gone."),
-    ("comm", "The latency of a transfer between two devices; `comm[0-1]` is that of one link."),
+    ("comm", "The latency of a transfer between two devices. `comm[0-1]` sets it for one link."),
     ("copy", "What a copy of 1 MiB between a device and its host takes."),
 ];
 

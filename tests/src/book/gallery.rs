@@ -36,7 +36,7 @@ over all devices. Papers print the bubble of the busiest device, as a share of t
 zero-bubble schedules, of the longest time from the first to the last task of one device (*longest stage*).
 
 In the formulas of `interleaved_1f1b`, `looped_bfs`, `grouped_interleaved`, `interleaved_zb`, `hanayo` and `seq_1f1b`,
-F and BW are what a device takes for all of its stages, or slices, of a microbatch; elsewhere they are those of one stage.
+F and BW are the times of all stages, or slices, of a device for one microbatch. Elsewhere they are those of one stage.
 
 *Peak* is the activation memory of the fullest device in [units](language.md#words), of which 1F1B holds as many as
 there are devices; *gap* is how much shorter any schedule with these places and forms of backwards, in this memory,

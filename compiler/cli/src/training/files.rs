@@ -42,7 +42,7 @@ fn of_data(program: &Program, training: &Training, folder: &Path, span: Span) ->
 fn unread(path: &Path, why: &io::Error, folder: &Path, span: Span) -> Diagnostic {
     let message = format!("cannot read the data file {}: {}", path.display(), reason(why));
     let error = Diagnostic::error(Code::UnusableData, span, "this cannot be read", message);
-    // An empty folder is that of the command.
+    // An empty path means the working directory.
     let from = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let from = from.canonicalize().unwrap_or_else(|_| from.to_owned());
     let note = format!("the path in `data` starts from the folder of the `.pipe` file: {}", from.display());

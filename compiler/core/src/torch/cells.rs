@@ -16,11 +16,11 @@ fn help(found: &Diagnostic, table: &Table) -> Option<String> {
     let row = row(found.labels.first()?.span, table)?;
     match found.code {
         Code::MissingTask => Some(format!(
-            "every microbatch needs each task once: add the missing cells to row {row}, that of rank {}",
+            "every microbatch needs each task once: add the missing cells to row {row} (rank {})",
             row - 1
         )),
         Code::WrongDevice => Some(
-            "a stage lives on the rank of its first cell: move the other cells to its row, or change their stage"
+            "PyTorch places a stage on the rank of its first cell: move the other cells to that row, or correct their stage"
                 .to_owned(),
         ),
         _ => None,

@@ -124,7 +124,7 @@ const FUNCTIONS: &[Function] = &[
     },
     Function {
         name: "causal_softmax",
-        doc: "`softmax` in which row i sees columns 0 to i; of more columns than rows, the rows are the last positions.",
+        doc: "`softmax` in which row i sees columns 0 to i. With more columns than rows, rows are the last positions.",
         usage: &["x"],
         make: |evaluator, given| softmax(evaluator, given, true),
     },

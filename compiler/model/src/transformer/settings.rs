@@ -33,7 +33,7 @@ pub static SETTINGS: [Setting; 12] = [
         "tensor",
         Some(1),
         (1, 1 << 10),
-        "Devices that divide each layer among them; each device of the schedule stands for one of so many.",
+        "Tensor parallelism: how many devices divide each layer. Each device of the schedule is a group of this size.",
     ),
     setting(
         "sequence_parallel",
@@ -53,7 +53,7 @@ pub static SETTINGS: [Setting; 12] = [
         "recompute",
         Some(0),
         (0, 2),
-        "What is computed once more inside the backward: `none`, `selective` (the scores of attention) or `full` (whole layers).",
+        "What the backward computes again: `none`, `selective` (the scores of attention) or `full` (whole layers).",
     ),
     setting("flash", Some(1), (0, 1), "1: attention in tiles that are never written out (FlashAttention)."),
     setting("gradient_bytes", Some(4), (2, 4), "Bytes of a gradient: 4, or 2."),

@@ -72,8 +72,8 @@ pub(super) fn check(table: &Table, transport: Transport) -> Diagnostics {
 fn cause(transport: Transport) -> String {
     let (owner, backend) = (transport.owner(), transport.backend());
     format!(
-        "{owner} ({backend}), and its transfers run one after the other, each when both ranks have come to it; NCCL does \
-         so for what does not fit its buffers"
+        "{owner} ({backend}). Its transfers run one after the other, and each waits for both ranks. NCCL does this for \
+         tensors that do not fit its buffers"
     )
 }
 

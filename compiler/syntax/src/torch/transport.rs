@@ -60,6 +60,8 @@ impl FromStr for Transport {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Self::from_word(text).ok_or_else(|| "expected `eager` (NCCL that connects at once), `pair` (NCCL that connects when it must) or `edge` (gloo)".to_owned())
+        let expected = "expected `eager` (NCCL that connects at once), `pair` (NCCL that connects on first use) or `edge` \
+                        (gloo)";
+        Self::from_word(text).ok_or_else(|| expected.to_owned())
     }
 }

@@ -218,7 +218,8 @@ class Runner:
         inside = None if optimizer is not None else in_step_update(program)
         if inside is not None:
             raise StageError(
-                f"`{program.name}` updates weights inside a step (for {inside}): give `optimizer=`, such as torch.optim.AdamW, "
+                f"`{program.name}` updates weights inside a step (for {inside}): give `optimizer=`, such as "
+                "torch.optim.AdamW, "
                 "and call no optimizer yourself"
             )
         if n_ranks != program.n_devices:
@@ -397,7 +398,8 @@ class Runner:
     def _require_gradients(self, name: str) -> None:
         if self._has_optimizer:
             raise StageError(
-                f"`{name}` needs gradients behind the step, but with `optimizer=` they are used up inside it, stage by stage: "
+                f"`{name}` needs gradients behind the step, but with `optimizer=` they are used up inside it, "
+                "stage by stage: "
                 "leave `optimizer=` out, and call an optimizer behind `step`"
             )
 
@@ -516,7 +518,8 @@ class Runner:
                 entry = given[microbatch]
                 if entry is None and tasks.stage.is_first:
                     raise StageError(
-                        f"rank {self.rank} runs stage {index}, which takes inputs, but has none of microbatch {microbatch}"
+                        f"rank {self.rank} runs stage {index}, which takes inputs, but has none of microbatch "
+                        f"{microbatch}"
                     )
                 tasks.inputs[microbatch] = to_device(entry or Given(), self._device)
                 if tasks.stage.is_last and needs_targets:
@@ -525,7 +528,8 @@ class Runner:
     def _target(self, goal: Given | None, targets: Batch, stage: int, microbatch: int) -> Given:
         if goal is None and targets is not None:
             raise StageError(
-                f"rank {self.rank} runs stage {stage}, which computes the loss, but has no targets of microbatch {microbatch}"
+                f"rank {self.rank} runs stage {stage}, which computes the loss, but has no targets of "
+                f"microbatch {microbatch}"
             )
         return to_device(goal or Given(), self._device)
 
@@ -568,7 +572,8 @@ class Runner:
         changed = [stage for stage, found in now.items() if found != self._wrapped[stage]]
         if changed:
             raise StageError(
-                f"the modules of stages {changed} were sharded or replicated after the runner was made, which holds their weights as they "
+                f"the modules of stages {changed} were sharded or replicated after the runner was made, which "
+                "holds their weights as they "
                 "were: call fully_shard, replicate or DistributedDataParallel first"
             )
 

@@ -264,7 +264,8 @@ def new_group(whole: dist.ProcessGroup, ranks: list[int], backend: str | None = 
         made = dist.new_group(ranks, backend=backend)
     elif _TORCH < (2, 15):
         raise UnsupportedError(
-            f"the program needs process groups of its own, and torch {torch.__version__} cannot make them within a group: "
+            f"the program needs process groups of its own, and torch {torch.__version__} cannot make them "
+            "within a group: "
             "let all ranks run it (without `group`), or use torch 2.15"
         )
     elif dist.get_rank() in ranks:

@@ -51,9 +51,7 @@ impl Job {
         let [tensor, devices, context, expert] =
             [tensor?.unwrap_or(1), devices?.unwrap_or(1), context?.unwrap_or(1), expert?.unwrap_or(1)];
         if context > 1 {
-            return Err(format!(
-                "`--context-parallel-size {context}`: pipec has no context parallelism, every device has whole sequences"
-            ));
+            return Err(format!("`--context-parallel-size {context}`: pipec has no context parallelism"));
         }
         let data = data(options, tensor.saturating_mul(devices))?;
         let rows = options.number("micro-batch-size")?.ok_or("`--micro-batch-size` is missing")?;
@@ -159,7 +157,8 @@ fn schedule(options: &Options, stages: &Stages, devices: u64, microbatches: u64)
     }
     if microbatches < devices || (0 < rest && rest < devices) {
         return Err(format!(
-            "the last group has {} of {microbatches} microbatches, and Megatron wants {devices} or more, one for each rank",
+            "the last group has {} of {microbatches} microbatches, and Megatron wants {devices} or more, one for each \
+             rank",
             if microbatches < devices { microbatches } else { rest }
         ));
     }

@@ -1,8 +1,8 @@
 """From a model to stages: `split` cuts an `nn.Module` into the stages of a program, and `profile` measures its layers.
 
 `leaves` says which modules stay whole, `trace` makes a graph of the forward around them (with `opaque_calls`), `chain`
-says where it can be cut, and `layers` cuts it there. `cut` chooses by `balance` and `occupancy` how many of these a stage
-has, and `stage_modules` makes the stages. `measure` fills the table of `costs`.
+says where it can be cut, and `layers` cuts it there. `cut` chooses, by `balance` and `occupancy`, how many layers a
+stage has, and `stage_modules` makes the stages. `measure` fills the table of `costs`.
 """
 
 from .costs import LayerCost, Profile

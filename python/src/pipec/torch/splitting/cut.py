@@ -52,8 +52,10 @@ def _too_large(program: Program, loads: Loads, room: Room) -> StageError:
     device = needed.index(max(needed))
     held = max(sum(one.values()) for one in room.held[device])
     return StageError(
-        f"no cut into {program.n_stages} stages was found that fits into {size_text(room.limit)} on each device: with balanced times, "
-        f"d{device} needs {size_text(needed[device])}, and holds {held:g} microbatches at once. Give more memory or devices, recompute, "
+        f"no cut into {program.n_stages} stages was found that fits into {size_text(room.limit)} on each "
+        "device: with balanced times, "
+        f"d{device} needs {size_text(needed[device])}, and holds {held:g} microbatches at once. Give more "
+        "memory or devices, recompute, "
         "or take a schedule that holds fewer microbatches"
     )
 

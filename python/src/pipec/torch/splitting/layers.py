@@ -26,7 +26,8 @@ def layers_of(model: nn.Module, example: Any, at: Sequence[str] | None, by: str 
     blocks = find_blocks(model) if by != "export" else []
     if not blocks and by == "blocks":
         raise StageError(
-            f"`{type(model).__name__}` has no list of several modules of one class: name the modules to cut at with `at=`"
+            f"`{type(model).__name__}` has no list of several modules of one class: name the modules to cut at "
+            "with `at=`"
         )
     if blocks:
         chain = _chain(model, example, whole_around(model, blocks), blocks)
@@ -64,7 +65,8 @@ def too_few(chain: Chain, found: Sequence[Layer], at: Sequence[str] | None, by: 
     if len(crossing) > 1:
         values = " and ".join(chain.describe(one) for one in crossing[:3])
         return (
-            f"Inside `{largest.name}` several values go side by side, such as {values}: name modules to cut at with `at=`, "
+            f"Inside `{largest.name}` several values go side by side, such as {values}: name modules to cut at "
+            "with `at=`, "
             "and they cross the cut together"
         )
     return "Compile the program for fewer stages, or name modules inside of the layers with `at=`"

@@ -160,7 +160,8 @@ def _require_chain(program: Program) -> None:
     """Checks that each stage of a program reads the one before it, and whole microbatches."""
     if program.n_slices > 1:
         raise StageError(
-            f"`{program.name}` cuts microbatches along their sequence, and a model does not say what its layers carry from slice to "
+            f"`{program.name}` cuts microbatches along their sequence, and a model does not say what its "
+            "layers carry from slice to "
             "slice: write its stages by hand"
         )
     for stage in program.stages[1:]:
@@ -168,7 +169,8 @@ def _require_chain(program: Program) -> None:
         if read != [stage.index - 1]:
             of = ", ".join(f"s{one}" for one in read) or "no other stage"
             raise StageError(
-                f"in `{program.name}` s{stage.index} reads {of}: `split` makes chains, where each stage reads the one before it"
+                f"in `{program.name}` s{stage.index} reads {of}: `split` makes chains, where each stage reads "
+                "the one before it"
             )
 
 
@@ -176,7 +178,8 @@ def _given(layers: Sequence[int], n_stages: int, found: Sequence[Layer]) -> tupl
     counts = tuple(layers)
     if len(counts) != n_stages or sum(counts) != len(found) or min(counts) < 1:
         raise StageError(
-            f"`layers=` is {list(counts)}: expected {n_stages} numbers from 1 on, whose sum is the number of layers, {len(found)}: "
+            f"`layers=` is {list(counts)}: expected {n_stages} numbers from 1 on, whose sum is the number of "
+            f"layers, {len(found)}: "
             f"{', '.join(f'`{one.name}`' for one in found)}"
         )
     return counts
@@ -186,7 +189,8 @@ def _require_costs_of(costs: Profile, found: Sequence[Layer]) -> None:
     measured, here = [one.name for one in costs.layers], [one.name for one in found]
     if measured != here:
         raise StageError(
-            f"`costs=` are of {len(measured)} layers, {measured[0]} to {measured[-1]}, but here there are {len(here)}, {here[0]} to {here[-1]}: "
+            f"`costs=` are of {len(measured)} layers, {measured[0]} to {measured[-1]}, but here there are "
+            f"{len(here)}, {here[0]} to {here[-1]}: "
             "call `profile` with the same `at=` and `by=`"
         )
 
@@ -207,7 +211,8 @@ def _require_equal(chain: Chain, stages: Sequence[nn.Module], args: Sequence[Any
         if isinstance(one, Tensor) and not _is_close(one, other):
             difference = (one.double() - other.double()).abs().max().item()
             raise StageError(
-                f"on the example the stages return other numbers than the model, by up to {difference:.3g}: the forward of "
+                f"on the example the stages return other numbers than the model, by up to {difference:.3g}: "
+                "the forward of "
                 f"`{type(model).__name__}` depends on more than its inputs and weights"
             )
 

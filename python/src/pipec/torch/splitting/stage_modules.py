@@ -26,7 +26,8 @@ class _SameShapes(nn.Module):
             if not isinstance(one, Tensor) or one.shape != shape:
                 got = list(one.shape) if isinstance(one, Tensor) else type(one).__name__
                 raise StageError(
-                    f"`{name}` is {got}, but the model was split for {list(shape)}: give `split` a microbatch of this shape as example"
+                    f"`{name}` is {got}, but the model was split for {list(shape)}: give `split` a microbatch "
+                    "of this shape as example"
                 )
 
 

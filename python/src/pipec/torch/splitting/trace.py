@@ -71,7 +71,8 @@ def trace(model: nn.Module, example: Any, leaves: Sequence[str], places: Sequenc
     args, kwargs = _in_order(model, *example_of(example))
     if any(one.is_meta for one in model.parameters()):
         raise StageError(
-            f"`{type(model).__name__}` has weights on the device `meta`: split it where it has numbers, because the stages are "
+            f"`{type(model).__name__}` has weights on the device `meta`: split it where it has numbers, "
+            "because the stages are "
             "compared with it"
         )
     with as_before(model), _without_cache(model):
@@ -150,7 +151,8 @@ def _recorded(
             name, why = unfit.args
             if name in places:
                 raise StageError(
-                    f"the model cannot be cut at `{name}`, which {why}: only tensors, numbers and texts go from stage to stage"
+                    f"the model cannot be cut at `{name}`, which {why}: only tensors, numbers and texts go "
+                    "from stage to stage"
                 ) from None
             kept.remove(name)
 

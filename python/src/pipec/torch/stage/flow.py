@@ -140,14 +140,16 @@ class Flow:
     def _require_tensors(self, value: Any, tensors: Tensors) -> None:
         if not tensors:
             raise StageError(
-                f"the module of stage {self._stage.index} returned {type(value).__name__}, expected a tensor, or a tuple, dict or dataclass "
+                f"the module of stage {self._stage.index} returned {type(value).__name__}, expected a tensor, "
+                "or a tuple, dict or dataclass "
                 "of tensors"
             )
 
     def _require_same(self, write: Write, structure: Structure | None) -> None:
         if structure != self._step.structures.get(write.value):
             raise StageError(
-                f"the module of stage {self._stage.index} returned another structure around its tensors than in the first step: it and what "
+                f"the module of stage {self._stage.index} returned another structure around its tensors than "
+                "in the first step: it and what "
                 "is no tensor have to stay the same; after a change, call `reset` on all ranks"
             )
 
@@ -160,7 +162,8 @@ class Flow:
             needs = [trains and one.is_floating_point() for one in tensors]
         if not write.gradients and any(one.requires_grad for one in tensors):
             raise StageError(
-                f"the module of stage {self._stage.index} returned a tensor that needs a gradient, but the program has none for what it hands on"
+                f"the module of stage {self._stage.index} returned a tensor that needs a gradient, but the "
+                "program has none for what it hands on"
             )
         return forms_of(tensors, [one and bool(write.gradients) for one in needs])
 
@@ -168,6 +171,7 @@ class Flow:
         got = ", ".join(str(one) for one in forms_of(tensors, [one.requires_grad for one in tensors]))
         expected = ", ".join(str(form) for form in forms)
         raise StageError(
-            f"the module of stage {self._stage.index} returned {got}, but in the first step {expected}: microbatches and steps "
+            f"the module of stage {self._stage.index} returned {got}, but in the first step {expected}: "
+            "microbatches and steps "
             "have one shape and the same tensors that need gradients; after a change, call `reset` on all ranks"
         )

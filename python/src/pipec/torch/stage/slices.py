@@ -84,13 +84,15 @@ class Carrying:
             return module(*arguments)
         if len(self.earlier) != microbatch % self._n_slices:
             raise StageError(
-                f"the module of stage {self._stage} takes `carried`, but the program carries nothing from slice to slice there: compile a "
+                f"the module of stage {self._stage} takes `carried`, but the program carries nothing from "
+                "slice to slice there: compile a "
                 "schedule without a model, or one whose stage has attention"
             )
         returned = module(*arguments, carried=list(self.earlier))
         if not isinstance(returned, tuple) or len(returned) != 2:
             raise StageError(
-                f"the module of stage {self._stage} takes `carried` and returned {type(returned).__name__}, expected a pair: what it hands "
+                f"the module of stage {self._stage} takes `carried` and returned {type(returned).__name__}, "
+                "expected a pair: what it hands "
                 "on, and a tuple of the tensors that later slices get"
             )
         output, own = returned
