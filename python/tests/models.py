@@ -271,7 +271,7 @@ def reference(
             for stage in program.stages:
                 flowing = [values[read.value] for read in stage.reads]
                 splat = [one for value in flowing for one in (value if isinstance(value, tuple) else (value,))]
-                output = _whole(modules[stage.index], splat or [microbatch])
+                output = whole(modules[stage.index], splat or [microbatch])
                 several = output if len(stage.writes) > 1 else (output,)
                 values.update({write.value: one for write, one in zip(stage.writes, several)})
             result = loss(output, target)
@@ -281,7 +281,7 @@ def reference(
     return losses, gradients(modules)
 
 
-def _whole(module: nn.Module, arguments: list[Any]) -> Any:
+def whole(module: nn.Module, arguments: list[Any]) -> Any:
     """What a module makes of whole sequences."""
     return module(*arguments, carried=[])[0] if isinstance(module, (Attention, AttentionLast)) else module(*arguments)
 

@@ -118,29 +118,43 @@ def frozen(rank: int, group: Any) -> tuple[int, int]:
     return sum(one.grad is not None for one in own), len(own)
 
 
+class _Repeating(models.First):
+    """Returns its rows several times."""
+
+    times = 1
+
+    def forward(self, symbols: Tensor) -> Tensor:
+        return super().forward(symbols).repeat(self.times, 1)
+
+
 def other_shapes(rank: int, group: Any) -> list[str]:
-    """What is said of a batch with more rows than the first one."""
+    """What is said of a module that returns more rows than before."""
     program = pipec.compile("std:interleaved_1f1b", devices=1, microbatches=2, settings={"chunks": 2})
-    runner = runner_of(program, rank, group, models.chain(program))
+    modules = {**models.chain(program), 0: (repeating := _Repeating())}
+    runner = runner_of(program, rank, group, modules)
     inputs, targets = models.batch(program, 3)
     runner.step(inputs, targets)
+    repeating.times = 2
     said = []
     for _ in range(2):
         try:
-            runner.step(torch.cat([inputs, inputs]), torch.cat([targets, targets]))
+            runner.step(inputs, targets.repeat_interleave(2))
         except pipec.StageError as error:
             said += [str(error), *getattr(error, "__notes__", [])]
     return said
 
 
 def reset(rank: int, group: Any) -> tuple[int, list[int]]:
-    """The rows of outputs after the number of rows has changed."""
-    program, runner = chain("std:1f1b", rank, group)
+    """The rows of outputs after a module has changed."""
+    program = pipec.compile("std:1f1b", devices=2, microbatches=4)
+    modules = {**models.chain(program), 0: (repeating := _Repeating())}
+    runner = runner_of(program, rank, group, modules)
     inputs, targets = models.batch(program, 3)
     runner.step(inputs, targets)
+    repeating.times = 2
     runner.reset()
-    runner.step(torch.cat([inputs, inputs]), torch.cat([targets, targets]))
-    return rank, [len(one) for one in runner.predict(torch.cat([inputs, inputs]))][:2]
+    runner.step(inputs, targets.repeat_interleave(2))
+    return rank, [len(one) for one in runner.predict(inputs)][:2]
 
 
 def synchronised(rank: int, group: Any) -> float:
@@ -242,6 +256,8 @@ def _skips(rank: int, group: Any) -> None:
     runner = runner_of(program, rank, group, {**models.graph(program), 0: models.First()})
     if rank == 0:
         runner.step(torch.zeros(1, dtype=torch.int64))
+    else:  # Which takes part in what ranks agree on, and in no transfer.
+        runner._shapes.choose({})
 
 
 _ROWS = torch.zeros(4, dtype=torch.int64)

@@ -107,6 +107,24 @@ def test_ranks_that_stand_still_say_where(cluster: Cluster) -> None:
     assert re.match(waits + r", which rank 1 sends at its instruction \d+ \(step 1 of", first), first
 
 
+def late(rank: int, group: Any) -> str:
+    """What a rank prints that begins a step sooner than the other one."""
+    program = pipec.compile("std:1f1b", devices=2, microbatches=4)
+    runner = scenes.runner_of(program, rank, group, models.chain(program), patience=0.3)
+    before, sys.stderr = sys.stderr, StringIO()
+    try:
+        time.sleep(0.8 if rank == 0 else 0)
+        runner.step(*models.batch(program, 1))
+        return sys.stderr.getvalue()
+    finally:
+        sys.stderr = before
+
+
+def test_ranks_that_are_early_say_so(cluster: Cluster) -> None:
+    _, last = cluster.run(late, 2)
+    assert re.match(r"pipec: for \d s, rank 1 waits for the other ranks to begin the step \(step 1 of", last), last
+
+
 class _Breaks(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         raise ValueError("on purpose")

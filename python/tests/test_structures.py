@@ -169,4 +169,4 @@ def changing(rank: int, group: Any) -> str:
 
 def test_structures_that_change_are_refused(cluster: Cluster) -> None:
     (said,) = cluster.run(changing, 1)
-    assert said.startswith("the module of stage 0 returned another structure around its tensors than in the first step")
+    assert said.startswith("the module of stage 0 returned another structure around its tensors than before, with")

@@ -33,6 +33,7 @@ from .data_parallel.wrappers import find_wrappers
 from .device_list import DeviceList, Machine, keep_gathered, translate
 from .fit import cut_of, find_device, require_stages
 from .grad_scaler import PipelineGradScaler
+from .known_shapes import KnownShapes, input_forms
 from .stage.flow import Step
 from .stage.slices import Carrying
 from .stage.split_report import SplitReport
@@ -55,7 +56,8 @@ class Runner:
     A stage is an `nn.Module`. Its arguments are the tensors that flow in, in the order of `program.stages[s].reads`;
     the first stage gets the microbatch of the inputs. It returns a tensor, or a tuple of tensors, which the stages that
     read it get as arguments, or a dict or dataclass, which they get as it is; where several values flow out (`writes`),
-    it returns a tuple with an entry for each. All microbatches have the same shapes.
+    it returns a tuple with an entry for each. All microbatches of a step have the same shapes, the next step may have
+    others.
 
     The optimizer is yours::
 
@@ -205,8 +207,7 @@ class Runner:
         keep_gathered(self._machine)
         self._group = whole
         self._lists: dict[tuple[bool, bool, int], DeviceList] = {}
-        self._forms: dict[int, Any] = {}
-        self._known: set[bool] = set()
+        self._shapes = KnownShapes(program, self._step, transport)
         self._failed: str | None = None
         self._scaler: PipelineGradScaler | None = None
         self._counted_before: frozenset[str] | None = None
@@ -296,13 +297,11 @@ class Runner:
     def _has_other_forms(self, given: Any, number: int) -> bool:
         """Whether microbatches differ in their shapes from each other, or from those that are known."""
         n_slices = self.program.n_slices
-        for index, tasks in self._machine.stages.items():
-            entries = cut_inputs(given, number * n_slices, index, tasks.stage.is_first, n_slices) if number else []
-            forms = {one.forms() for one in entries if one is not None}
-            known = self._forms.get(index)
-            if len(forms) > 1 or (known is not None and forms - {known}):
-                return True
-        return False
+        found = input_forms(
+            (index, cut_inputs(given, number * n_slices, index, tasks.stage.is_first, n_slices) if number else [])
+            for index, tasks in self._machine.stages.items()
+        )
+        return any(self._shapes.differ(index, forms) for index, forms in found.items())
 
     def _agree_on_forwards(self, number: int, is_other: bool) -> tuple[int, bool]:
         """How many microbatches all ranks evaluate, and whether their shapes are announced again; ranks without data do
@@ -316,7 +315,7 @@ class Runner:
             raise StageError(f"ranks evaluate different numbers of microbatches: {said}")
         at_once = self.program.n_microbatches // self.program.n_slices
         total = said[0] if said else at_once
-        is_new = not self._known and total % at_once != 0
+        is_new = self._shapes.is_empty and total % at_once != 0
         return total, is_new or any(bool(one[1]) for one in of_all)
 
     def mean_loss(self, losses: list[Tensor]) -> float:
@@ -479,13 +478,10 @@ class Runner:
         load_optimizer_state(self.stages, self._names, optimizers or self.optimizers, state)
 
     def reset(self) -> None:
-        """Forgets the shapes of what flows, so that the next step may have others. All ranks call it."""
-        kept = self._machine.sums
-        for value in [one for one in self._step.forms if one not in kept]:
-            del self._step.forms[value]
-        self._step.structures.clear()
-        self._known.clear()
-        self._forms.clear()
+        """Forgets the shapes of what flows: where modules were changed, and return others for the same inputs. All
+        ranks call it.
+        """
+        self._shapes.forget()
 
     def _require_known_stages(self, inputs: Batches) -> None:
         if is_by_stage(inputs):
@@ -541,18 +537,19 @@ class Runner:
         step = self._step
         step.losses[:] = [None] * len(step.losses)
         step.outputs[:] = [None] * len(step.outputs)
-        limit = self.program.n_microbatches if limit is None else limit
-        learns = is_free or not (self._known & {trains, True})
         step.is_free = is_free
-        found = self._lists.get((trains, learns, limit))
-        if found is None:
-            self._require_same_wrappers()
-            found = self._lists[trains, learns, limit] = translate(self._machine, trains, learns, limit)
-        for tie in self._ties if trains else ():
-            tie.begin_step()
+        limit = self.program.n_microbatches if limit is None else limit
+        inputs = {} if is_free else input_forms((index, one.inputs) for index, one in self._machine.stages.items())
         watchdog = self._watchdog
-        watchdog.begin(found.positions)
+        watchdog.begin()
         try:
+            if trains:
+                self._shapes.choose(inputs)
+            learns = is_free or not self._shapes.covers(trains)
+            found = self._list(trains, learns, limit)
+            watchdog.follow(found.positions)
+            for tie in self._ties if trains else ():
+                tie.begin_step()
             for watchdog.place, call in enumerate(found.calls):
                 call()
             self._finish(trains)
@@ -563,9 +560,15 @@ class Runner:
         finally:
             watchdog.end()
         if learns and not is_free:
-            self._known.add(trains)
-            for index, tasks in self._machine.stages.items():
-                self._forms.update((index, one.forms()) for one in tasks.inputs if one.forms())
+            self._shapes.learned(inputs, trains)
+
+    def _list(self, trains: bool, learns: bool, limit: int) -> DeviceList:
+        """The calls of a step."""
+        found = self._lists.get((trains, learns, limit))
+        if found is None:
+            self._require_same_wrappers()
+            found = self._lists[trains, learns, limit] = translate(self._machine, trains, learns, limit)
+        return found
 
     def _require_same_wrappers(self) -> None:
         now = find_wrappers(self.program, self.rank, self.stages, self._tied)

@@ -1,8 +1,8 @@
 """Moves tensors between ranks: one channel for each sender, receiver and class, as the instructions say.
 
 The shapes of what flows are not in a program, so the first transfer of each value is announced: a small message over
-gloo says how many tensors there are, their types and shapes, and which of them need gradients. From the second step on
-only the tensors travel.
+gloo says how many tensors there are, their types and shapes, and which of them need gradients. In later steps with
+inputs of the same shapes only the tensors travel.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Transport:
         self._ranks = ranks
         backend = dist.get_backend(group)
         self._has_tags = backend in TAGGED
-        if self._has_tags and self._n_transfers * (MOST_TENSORS + 2) >= 2**31:
+        if self._has_tags and self._n_transfers * (MOST_TENSORS + 2) >= 2**31 - 1:
             raise StageError(f"{self._n_transfers} transfers are more than gloo has tags for")
         self._groups: dict[tuple[str, bool], dist.ProcessGroup] = {}
         for kind in ("activation", "gradient", *(("sum",) if program.n_steps > 1 else ())):
@@ -145,6 +145,18 @@ class Transport:
         """That of an announcement, and of the structure behind it."""
         first = self._n_transfers * MOST_TENSORS if self._has_tags else 1
         return first + number * self._n_transfers + self.tag(value, microbatch)
+
+    def relay(self, number: int, root: int) -> int:
+        """Brings a number of one rank to all others, from rank to rank; the first one waits for nobody."""
+        n_ranks = len(self._ranks)
+        tag = self._n_transfers * (MOST_TENSORS + 2) if self._has_tags else 0
+        message = torch.tensor([number])
+        if self._rank != root:
+            self.control.recv([message], (self._rank - 1) % n_ranks, tag).wait()
+        after = (self._rank + 1) % n_ranks
+        if after != root:
+            self._until_end.append((self.control.send([message], after, tag), message))
+        return int(message)
 
     def send(self, instruction: SendStart, tag: int, tensors: Sequence[Tensor]) -> list[Any]:
         """Starts to send the tensors of a value."""

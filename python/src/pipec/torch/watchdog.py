@@ -15,6 +15,8 @@ from .agreement import ranks_text
 
 BETWEEN_STEPS = -1
 """The place of a rank that runs no step."""
+BEGINNING = -2
+"""That of a rank that has begun one, and waits for the others."""
 
 
 class Watchdog:
@@ -33,15 +35,19 @@ class Watchdog:
         self.n_steps = 0
         self.place = BETWEEN_STEPS
 
-    def begin(self, positions: Sequence[int]) -> None:
-        """A step begins, whose calls carry out the instructions in these positions."""
-        self._positions = positions
+    def begin(self) -> None:
+        """A step begins."""
         self.n_steps += 1
-        self.place = 0
+        self.place = BEGINNING
         if self._patience is not None and not self._is_watched:
             self._is_watched = True
             watch = threading.Thread(target=_watch, args=(weakref.ref(self), self._patience), daemon=True)
             watch.start()
+
+    def follow(self, positions: Sequence[int]) -> None:
+        """Its calls begin, which carry out the instructions in these positions."""
+        self._positions = positions
+        self.place = 0
 
     def end(self) -> None:
         """The step has ended."""
@@ -49,6 +55,8 @@ class Watchdog:
 
     def standing(self, place: int) -> str:
         """What the rank does at a call, as a sentence without its subject."""
+        if place == BEGINNING:
+            return "waits for the other ranks to begin the step"
         if place >= len(self._positions):
             return "has run all its instructions, and waits for the end of what it sends"
         position = self._positions[place]

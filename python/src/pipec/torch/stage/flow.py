@@ -149,8 +149,8 @@ class Flow:
         if structure != self._step.structures.get(write.value):
             raise StageError(
                 f"the module of stage {self._stage.index} returned another structure around its tensors than "
-                "in the first step: it and what "
-                "is no tensor have to stay the same; after a change, call `reset` on all ranks"
+                "before, with inputs of the same shapes: it and what is no tensor have to stay the same; after a change "
+                "of the module, call `reset` on all ranks"
             )
 
     def _learn(self, write: Write, tensors: Tensors) -> Forms:
@@ -171,7 +171,7 @@ class Flow:
         got = ", ".join(str(one) for one in forms_of(tensors, [one.requires_grad for one in tensors]))
         expected = ", ".join(str(form) for form in forms)
         raise StageError(
-            f"the module of stage {self._stage.index} returned {got}, but in the first step {expected}: "
-            "microbatches and steps "
-            "have one shape and the same tensors that need gradients; after a change, call `reset` on all ranks"
+            f"the module of stage {self._stage.index} returned {got}, but before {expected}: all "
+            "microbatches of a step have one shape and the same tensors that need gradients, and so have steps with "
+            "inputs of the same shapes; after a change of the module, call `reset` on all ranks"
         )
