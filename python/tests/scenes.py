@@ -254,10 +254,13 @@ def _two_stages(rank: int, first: nn.Module) -> None:
 def _skips(rank: int, group: Any) -> None:
     program = pipec.compile(EXAMPLES / "unet.pipe", devices=2, microbatches=1)
     runner = runner_of(program, rank, group, {**models.graph(program), 0: models.First()})
-    if rank == 0:
-        runner.step(torch.zeros(1, dtype=torch.int64))
-    else:  # Which takes part in what ranks agree on, and in no transfer.
-        runner._shapes.choose({})
+    try:
+        if rank == 0:
+            runner.step(torch.zeros(1, dtype=torch.int64))
+        else:  # Which takes part in what ranks agree on, and in no transfer.
+            runner._shapes.choose({})
+    finally:
+        dist.barrier(group)
 
 
 _ROWS = torch.zeros(4, dtype=torch.int64)

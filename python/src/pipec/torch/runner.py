@@ -534,6 +534,8 @@ class Runner:
             raise StageError(
                 f"an earlier step of this runner failed ({self._failed}), and transfers may be left: make another one"
             )
+        if not self._lists:
+            self._require_same_wrappers()
         step = self._step
         step.losses[:] = [None] * len(step.losses)
         step.outputs[:] = [None] * len(step.outputs)
@@ -566,7 +568,6 @@ class Runner:
         """The calls of a step."""
         found = self._lists.get((trains, learns, limit))
         if found is None:
-            self._require_same_wrappers()
             found = self._lists[trains, learns, limit] = translate(self._machine, trains, learns, limit)
         return found
 
