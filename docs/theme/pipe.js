@@ -45,14 +45,20 @@ async function fragment(source) {
   return `z.${btoa(letters).replaceAll("+", "-").replaceAll("/", "_").replace(/=+$/, "")}`;
 }
 
-/// A source with the schedules that it imports from files, where the page shows them before it.
+/// The name of a file that the text above a source gives it.
+const nameOf = (code) => code.closest("pre").previousElementSibling?.querySelector("code")?.textContent;
+
+/// A source with the schedules that it imports from files, where the page shows them before it. One that imports itself
+/// does so under the name that it has in the playground.
 const whole = (code) => code.source.replace(/^import "(\w+)\.pipe"\n/gm, (line, name) => {
   const before = sources.slice(0, sources.indexOf(code));
-  return before.findLast(({ source }) => new RegExp(`^schedule ${name}\\b`, "m").test(source))?.source ?? line;
+  const imported = before.findLast(({ source }) => new RegExp(`^schedule ${name}\\b`, "m").test(source))?.source;
+  return imported ?? (nameOf(code) === `${name}.pipe` ? `import "playground.pipe"\n` : line);
 });
 
-/// Whether the playground can compile a source: it has the standard library and the models of the book, no other files.
-const isComplete = (source) => !/^\s*import\s+"/m.test(source);
+/// Whether the playground can compile a source: it has the standard library and the models of the book, no other files
+/// than the source itself.
+const isComplete = (source) => !/^\s*import\s+"(?!playground\.pipe")/m.test(source);
 
 function link(text, href) {
   const a = document.createElement("a");

@@ -81,6 +81,11 @@ describe("the book", { skip }, () => {
     const closed = await other.evaluate(() => sources.filter((code) => code.closest("pre").nextElementSibling?.className !== "playground-line").map((code) => code.source));
     assert.deepEqual(closed, []);
     await other.close();
+    // One imports itself, under another name there.
+    const errors = await visit(url("errors.html"), { allowed: "file:" });
+    const [closedErrors, cycle] = await errors.evaluate(() => [sources.filter((code) => !isComplete(whole(code))).map((code) => code.source), sources.map(whole).filter((source) => source.includes("playground.pipe"))]);
+    assert.deepEqual([closedErrors, cycle.length], [[], 1]);
+    await errors.close();
     await page.close();
   });
 
