@@ -36,6 +36,13 @@ def build_model() -> Scores:
     return Scores().double()
 
 
+def fill_buffers(module: nn.Module) -> None:
+    """Fills the frequencies of positions, which are in no state."""
+    for name, one in module.named_buffers():
+        if name.endswith("frequencies"):
+            one.copy_(split_models.Rotary().double().frequencies)
+
+
 def blocks() -> list[str]:
     """The blocks of Python on the page."""
     return [one.split("```")[0] for one in PAGE.read_text().split("```python\n")[1:]]
@@ -51,11 +58,13 @@ def run_page(rank: int, group: Any, folder: str) -> dict[str, Any]:
         torch.randint(split_models.SYMBOLS, (16, split_models.LENGTH + 1), generator=draws) for _ in range(N_STEPS)
     ]
     batches = [(one[:, :-1], one[:, 1:]) for one in drawn]
+    torch.save(build_model().state_dict(), "model.pt")
     printed: list[Any] = []
     names: dict[str, Any] = {
         "build_model": build_model,
         "batches": batches,
         "example": batches[0][0][:2],
+        "fill_buffers": fill_buffers,
         "print": printed.append,
     }
     with mock.patch.object(dist, "init_process_group", lambda backend: None):
@@ -73,7 +82,7 @@ def run_page(rank: int, group: Any, folder: str) -> dict[str, Any]:
 
 
 def test_the_page_about_splitting(cluster: Cluster, tmp_path: Path) -> None:
-    assert len(blocks()) == 6
+    assert len(blocks()) == 8
     answers = cluster.run(run_page, 4, str(tmp_path))
     for one in answers:
         assert len(one["plain"]) == len(one["pipelined"]) == N_STEPS

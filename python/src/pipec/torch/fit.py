@@ -47,6 +47,11 @@ def find_device(
     if len(found) > 1:
         raise StageError(f"the modules of rank {rank} are on several devices: {sorted(map(str, found))}")
     of_modules = found.pop() if found else torch.device("cpu")
+    if of_modules.type == "meta":
+        raise StageError(
+            f"the modules of rank {rank} are on the device `meta`, without numbers: give them memory first, "
+            "such as with `cut.materialise(rank, state=..)` where `split` has made them"
+        )
     if backend == "gloo" and of_modules.type != "cpu":
         raise StageError(
             f"gloo carries tensors of the CPU, not of `{of_modules}`: initialise torch.distributed with nccl"

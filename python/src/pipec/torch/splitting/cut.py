@@ -70,7 +70,7 @@ def _row(kinds: frozenset[str], costs: Profile | None, flops: Sequence[float] | 
 
 def forward_costs(chain: Chain, layers: Sequence[Layer], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[float]:
     """The operations of each layer, and something for those without."""
-    modules = [stage_module(chain, one.begin, one.end) for one in layers]
+    modules = [stage_module([(chain, one.begin, one.end)]) for one in layers]
     with as_before(chain.traced.model):
         found, _ = forward_flops(modules, args, kwargs)
     least = max(sum(found) / 1000, 1.0)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from .chain import Chain, Layer, span
 from .costs import Profile, size_text, time_text
 from .cut import balanced, forward_costs
 from .layers import layers_of, too_few
+from .materialise import example_for, is_on_meta, materialise, on_device_of
 from .stage_modules import shared_weights, stage_module, unused_weights
 from .trace import as_before, example_of
 
@@ -36,10 +38,36 @@ class Split:
     """Weights that no stage has, because the forward does not read them."""
     profile: Profile | None
     """The costs of the stages, if those of layers were given."""
+    device: torch.device
+    """Where stages of a model on `meta` will be."""
 
     def on(self, rank: int) -> dict[int, nn.Module]:
         """The stages of a rank, for `Runner`."""
         return {stage: self.stages[stage] for stage in self.program.stages_on(rank)}
+
+    def materialise(
+        self,
+        rank: int,
+        *,
+        state: Mapping[str, Any] | None = None,
+        init: Callable[[nn.Module], Any] | None = None,
+    ) -> dict[int, nn.Module]:
+        """The stages of a rank, for `Runner`, where the model is on `meta`: they get memory on `device`, and the stages
+        of other ranks none.
+
+        Args:
+            rank: The rank.
+            state: The weights and saved buffers by their names in the model, such as
+                `torch.load("model.pt", mmap=True)`; it may have more.
+            init: Called before that with the module of each stage, to fill weights, and buffers that are in no state.
+                Without both, weights have any numbers, until `runner.load_state_dict`.
+
+        Raises:
+            StageError: Something is missing in the state, or there are buffers that are in none, and no `init`.
+        """
+        stages = self.on(rank)
+        materialise(stages, self.device, state, init)
+        return stages
 
     @property
     def names(self) -> dict[int, str]:
@@ -93,12 +121,14 @@ def split(
     costs: Profile | None = None,
     memory: float | None = None,
     optimizer_states: float = 2.0,
+    also: Sequence[Any] = (),
+    device: torch.device | str = "cpu",
 ) -> Split:
     """Cuts a model into the stages that a program has, which together compute what the model computes.
 
     The forward may be any that `torch.export` can trace between its modules; the modules themselves stay as they are,
     and are shared with the model. What the code behind a cut reads crosses it: also skips, masks, and inputs. The
-    stages are for microbatches of the shape of the example, and for the mode (`train` or `eval`) that the code between
+    stages are for microbatches of the shapes of the examples, and for the mode (`train` or `eval`) that the code between
     modules has seen::
 
         program = pipec.compile("std:v_half", devices=4, microbatches=8)
@@ -106,7 +136,8 @@ def split(
         runner = pipec.Runner(program, cut.on(rank), loss_fn, tied=cut.tied, names=cut.names)
 
     Args:
-        model: The model, which is on any device; all ranks have the same.
+        model: The model, which is on any device; all ranks have the same. On `meta` it costs no memory, and
+            `cut.materialise(rank, ..)` then gives each rank what its stages need.
         program: Says how many stages there are, on which devices.
         example: One microbatch of inputs: a tensor, a tuple of arguments, or a dict of them by name.
         at: Names of modules before which the model may be cut, such as `["layers.4", "layers.8"]`. Without it, these
@@ -119,6 +150,8 @@ def split(
         memory: The bytes that each device has for weights, gradients, the optimizer's state and activations; needs
             `costs`.
         optimizer_states: How many numbers the optimizer keeps for each weight: 2 with Adam.
+        also: More examples, of other shapes that stages will get, such as those of an evaluation.
+        device: Where the stages of a model on `meta` will be, when they are materialised.
 
     Raises:
         StageError: The model does not run on the example or cannot be traced, a name is that of no module, there are
@@ -126,24 +159,32 @@ def split(
             program are no chain.
     """
     _require_chain(program)
-    chain, found = layers_of(model, example, at, by)
-    n_stages = program.n_stages
-    if len(found) < n_stages:
-        raise StageError(
-            f"`{program.name}` has {n_stages} stages, but the model can be cut into {len(found)} layers: "
-            f"{', '.join(f'`{one.name}`' for one in found)}. {too_few(chain, found, at, by)}"
+    example, also = example_for(model, example), [example_for(model, one) for one in also]
+    with on_device_of(model):
+        chain, found = layers_of(model, example, at, by)
+        _require_enough(program, chain, found, at, by)
+        counts = None if layers is None else _given(layers, program.n_stages, found)
+        if costs is not None:
+            _require_costs_of(costs, found)
+        if counts is None:
+            flops = None if costs is not None else forward_costs(chain, found, *example_of(example))
+            counts = balanced(program, found, costs, flops, memory, optimizer_states)
+        traced = [(chain, found), *((_layers_again(model, one, at, by, found)) for one in also)]
+        if is_on_meta(model):
+            for of_shape, _ in traced:
+                _require_no_numbers(of_shape)
+        ends = list(accumulate(counts))
+        parts = [found[end - count : end] for count, end in zip(counts, ends)]
+        stages = tuple(
+            stage_module(
+                [(of_shape, ours[end - count].begin, ours[end - 1].end) for of_shape, ours in traced],
+                torch.device(device) if is_on_meta(model) else None,
+            )
+            for count, end in zip(counts, ends)
         )
-    args, kwargs = example_of(example)
-    counts = None if layers is None else _given(layers, n_stages, found)
-    if costs is not None:
-        _require_costs_of(costs, found)
-    if counts is None:
-        flops = None if costs is not None else forward_costs(chain, found, args, kwargs)
-        counts = balanced(program, found, costs, flops, memory, optimizer_states)
-    firsts = [sum(counts[:stage]) for stage in range(n_stages)]
-    parts = [found[first : first + count] for first, count in zip(firsts, counts)]
-    stages = tuple(stage_module(chain, part[0].begin, part[-1].end) for part in parts)
-    _require_equal(chain, stages, args, kwargs)
+        if not is_on_meta(model):
+            for (of_shape, _), one in zip(traced, [example, *also]):
+                _require_equal(of_shape, stages, *example_of(one))
     for module in stages:  # Ranks compare it: with different cuts they would learn another model, without an error.
         vars(module)["cut_of_model"] = f"before {', '.join(f'`{part[0].name}`' for part in parts[1:])}"
     return Split(
@@ -153,7 +194,52 @@ def split(
         shared_weights(stages),
         unused_weights(model, stages),
         None if costs is None else costs.merged(counts),
+        torch.device(device),
     )
+
+
+def _require_enough(
+    program: Program, chain: Chain, found: Sequence[Layer], at: Sequence[str] | None, by: str | None
+) -> None:
+    if len(found) < program.n_stages:
+        raise StageError(
+            f"`{program.name}` has {program.n_stages} stages, but the model can be cut into {len(found)} layers: "
+            f"{', '.join(f'`{one.name}`' for one in found)}. {too_few(chain, found, at, by)}"
+        )
+
+
+def _layers_again(
+    model: nn.Module, example: Any, at: Sequence[str] | None, by: str | None, layers: Sequence[Layer]
+) -> tuple[Chain, list[Layer]]:
+    """The traced forward and its layers for another example."""
+    chain, found = layers_of(model, example, at, by)
+    before, now = [one.name for one in layers], [one.name for one in found]
+    if before != now:
+        raise StageError(
+            f"for one of `also=` the model has other layers, {span(now)} ({len(now)}), than for the example, "
+            f"{span(before)} ({len(before)})"
+        )
+    return chain, found
+
+
+def _require_no_numbers(chain: Chain) -> None:
+    """Checks that the forward of a model on `meta` makes no tensors of numbers, which would be lost there."""
+    model = chain.traced.model
+    own = {id(one) for one in (*model.parameters(), *model.buffers())}
+    made = [
+        name
+        for name, one in chain.traced.attributes.items()
+        if isinstance(one, Tensor) and id(one) not in own and any(_reads(node, name) for node in chain.nodes)
+    ]
+    if made:
+        raise StageError(
+            f"the forward of `{type(model).__name__}` makes a tensor of numbers between its modules (`{made[0]}`), "
+            "which have no place on the device `meta`: make it a buffer, or split the model on another device"
+        )
+
+
+def _reads(node: Any, name: str) -> bool:
+    return any(one.op == "get_attr" and one.target == name for one in node.all_input_nodes)
 
 
 def _require_chain(program: Program) -> None:

@@ -12,6 +12,7 @@ from ...errors import StageError
 from .chain import span
 from .costs import Profile
 from .layers import layers_of
+from .materialise import is_on_meta
 from .measure import measure
 from .model_split import Split
 from .stage_modules import stage_module
@@ -47,6 +48,8 @@ def profile(
     """
     if repeats < 1:
         raise StageError(f"`repeats` is {repeats}: a layer is measured at least once")
+    if is_on_meta(nn.ModuleList(model.stages) if isinstance(model, Split) else model):
+        raise StageError("the model has weights on the device `meta`, where nothing takes time: measure it on another")
     args, kwargs = example_of(example)
     if isinstance(model, Split):
         whole: nn.Module = nn.ModuleList(model.stages)
@@ -55,7 +58,7 @@ def profile(
     else:
         whole = model
         chain, layers = layers_of(model, example, at, by)
-        names, modules = [one.name for one in layers], [stage_module(chain, one.begin, one.end) for one in layers]
+        names, modules = [one.name for one in layers], [stage_module([(chain, one.begin, one.end)]) for one in layers]
     with as_before(whole), _gradients_as_before(whole):
         return Profile(measure(names, modules, args, kwargs, loss, repeats))
 

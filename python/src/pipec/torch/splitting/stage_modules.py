@@ -9,26 +9,10 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
-from ...errors import StageError
 from .chain import Chain
-
-
-class _SameShapes(nn.Module):
-    """Refuses inputs of other shapes than those of the example, for which the forward was traced."""
-
-    def __init__(self, shapes: Mapping[str, torch.Size]) -> None:
-        super().__init__()
-        self._shapes = dict(shapes)
-
-    def forward(self, *inputs: Any) -> None:
-        """Compares shapes."""
-        for (name, shape), one in zip(self._shapes.items(), inputs):
-            if not isinstance(one, Tensor) or one.shape != shape:
-                got = list(one.shape) if isinstance(one, Tensor) else type(one).__name__
-                raise StageError(
-                    f"`{name}` is {got}, but the model was split for {list(shape)}: give `split` a microbatch "
-                    "of this shape as example"
-                )
+from .materialise import compute_on
+from .shapes import StageGraph, join
+from .trace import Traced
 
 
 class _Result(nn.Module):
@@ -43,12 +27,25 @@ class _Result(nn.Module):
         return pytree.tree_unflatten(list(leaves), self._spec)
 
 
-def stage_module(chain: Chain, begin: int, end: int) -> fx.GraphModule:
-    """The nodes `begin..end` of a chain as a module.
+def stage_module(parts: Sequence[tuple[Chain, int, int]], device: torch.device | None = None) -> fx.GraphModule:
+    """The nodes `begin..end` of a chain as a module; where the model was traced for several shapes, those of each chain.
 
     The first stage takes the arguments of the model, any other the values that cross the cut before it. The last one
-    returns what the model returns, any other a tensor, or a tuple of them.
+    returns what the model returns, any other a tensor, or a tuple of them. With a device it makes its tensors there,
+    where the model was traced on `meta`.
     """
+    model = parts[0][0].traced.model
+    graphs = [_stage_graph(*part) for part in parts]
+    if device is not None:
+        for one in graphs:
+            compute_on(device, one.graph, one.root)
+    module = join(graphs, model, is_first=parts[0][1] == 0)
+    _keep_names(module, model, {name: value for one in graphs for name, value in one.root.items()})
+    module.training = model.training  # Those inside keep theirs.
+    return module
+
+
+def _stage_graph(chain: Chain, begin: int, end: int) -> StageGraph:
     traced, graph = chain.traced, fx.Graph()
     values: dict[fx.Node, fx.Node] = {}
     root: dict[str, Any] = {}
@@ -57,13 +54,11 @@ def stage_module(chain: Chain, begin: int, end: int) -> fx.GraphModule:
     changed = chain.changed_in(begin, end)
     for one in entering:
         values[one] = graph.node_copy(one) if is_first else graph.placeholder(f"from_{one.name}")
+    # Values that cross a cut come in order; for another shape they may be others.
+    inputs = tuple(str(one.target) if is_first else f"value {number}" for number, one in enumerate(entering))
     for one in entering if not is_first else ():
         if one in changed:  # Not what has come, which is a leaf of the stage's graph.
             values[one] = graph.call_function(torch.ops.aten.clone.default, (values[one],))
-    if is_first and traced.shapes:
-        root["same_shapes"] = _SameShapes(traced.shapes)
-        tensors = tuple(values[one] for one in chain.inputs if one.target in traced.shapes)
-        graph.call_module("same_shapes", tensors)
 
     def copied(node: fx.Node) -> fx.Node:
         """A constant is copied where it is first read."""
@@ -87,10 +82,16 @@ def stage_module(chain: Chain, begin: int, end: int) -> fx.GraphModule:
             _handed_on(graph, values[one], one in entering and one not in changed) for one in chain.crossing(end)
         ]
         graph.output(leaving[0] if len(leaving) == 1 else tuple(leaving))
-    module = fx.GraphModule(root, graph, "SplitStage")
-    _keep_names(module, traced.model, root)
-    module.training = traced.model.training  # Those inside keep theirs.
-    return module
+    known = traced.shapes if is_first else {name: _shape(traced, one) for name, one in zip(inputs, entering)}
+    return StageGraph(graph, root, inputs, {name: one for name, one in known.items() if one is not None})
+
+
+def _shape(traced: Traced, value: fx.Node) -> torch.Size | None:
+    """That of a tensor which crosses a cut."""
+    if value.op == "placeholder":
+        return traced.shapes.get(str(value.target))
+    found = value.meta.get("val")
+    return found.shape if isinstance(found, Tensor) else None
 
 
 def _handed_on(graph: fx.Graph, value: fx.Node, only_passes: bool) -> fx.Node:

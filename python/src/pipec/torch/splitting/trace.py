@@ -69,12 +69,6 @@ def trace(model: nn.Module, example: Any, leaves: Sequence[str], places: Sequenc
         StageError: The model does not run on the example, or cannot be exported.
     """
     args, kwargs = _in_order(model, *example_of(example))
-    if any(one.is_meta for one in model.parameters()):
-        raise StageError(
-            f"`{type(model).__name__}` has weights on the device `meta`: split it where it has numbers, "
-            "because the stages are "
-            "compared with it"
-        )
     with as_before(model), _without_cache(model):
         leaves, calls, output = _recorded(model, leaves, places, args, kwargs)
         with exported(model, leaves, calls), warnings.catch_warnings():
@@ -195,6 +189,7 @@ def _converted(
         elif node.op == "call_function" and node.args and node.args[0] in flattened:
             source, is_tensor = flattened[node.args[0]]
             values[node] = source if is_tensor else graph.call_function(node.target, (source, node.args[1]))
+            values[node].meta["val"] = node.meta.get("val")
         elif node.op == "output":
             found = node.args[0] if isinstance(node.args[0], (tuple, list)) else (node.args[0],)
             graph.output(tuple(values[one] if isinstance(one, fx.Node) else one for one in found))
