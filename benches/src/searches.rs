@@ -325,8 +325,8 @@ impl Row {
     }
 }
 
-/// Against ZB-1p, ZB-2p and ZB-V, by the idle share of the longest stage and of the whole step. By
-/// the longest stage once all of an activation waits for `W`, once as much as the paper counts.
+/// Against ZB-1p, ZB-2p and ZB-V, by the idle share of the longest span and of the whole step. By
+/// the longest span once all of an activation waits for `W`, once as much as the paper counts.
 /// What is not published is recomputed.
 fn zero_bubble() -> Option<Vec<Case>> {
     let mut cases = Vec::new();

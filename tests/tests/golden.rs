@@ -259,7 +259,7 @@ fn splitting_the_backward_shrinks_the_bubble() {
         assert_eq!(peak(&timed("zb_h2", p, m, "", &[])), m.min(2 * p - 1));
     }
     for (p, m) in [(2, 4), (4, 8), (6, 12)] {
-        // ZB-H2 has no bubble by its longest stage; by its makespan it is as long as ZB-H1.
+        // ZB-H2 has no bubble by its longest span; by its makespan it is as long as ZB-H1.
         let (one, two) = (timed("zb_h1", p, m, "", &[]), timed("zb_h2", p, m, "", &[]));
         assert_eq!(two.timeline.longest_stage(), Ticks(3 * m * Ticks::UNIT.0));
         assert_eq!(makespan(&one), makespan(&two));

@@ -8,7 +8,7 @@ use pipe_syntax::stdlib;
 use pipe_tests::blocks::request;
 use pipe_tests::cases::compiled;
 
-/// Makespan and longest stage in units of time, and the most activations of a device.
+/// Makespan and longest span in units of time, and the most activations of a device.
 fn measured(name: &str, text: &str, (p, m): (i64, i64), costs: &str) -> (f64, f64, Vec<u64>) {
     let costs = StageCosts::parse(costs).ok();
     let request = Request { costs, ..request(&[("devices", p), ("microbatches", m)]) };

@@ -48,7 +48,7 @@ fn most(schedule: &Schedule, device: usize, (whole, waiting): (i64, i64)) -> i64
     most
 }
 
-/// The longest stage that the search finds before its first round, and whether nothing is shorter;
+/// The longest span that the search finds before its first round, and whether nothing is shorter;
 /// checked like any source.
 fn found(row: &serde_json::Value, name: &str, chunks: i64, units: i64) -> (f64, bool) {
     let half = |kind: &str| number(row, kind) as f64 / chunks as f64;
@@ -86,7 +86,7 @@ fn is_nearly_found(schedule: &str, (name, chunks): (&str, i64), units: impl Fn(i
         let (length, is_proved) = found(row, name, chunks, units(number(row, "devices").cast_signed()));
         let (bubble, reached) = (1.0 - work / length, row["longest_stage"][schedule].as_f64().expect("a share"));
         assert!(bubble <= reached + more, "{schedule} {row}: {bubble}");
-        // In the memory of 1F1B, nothing has a shorter longest stage than ZB-H1.
+        // In the memory of 1F1B, nothing has a shorter longest span than ZB-H1.
         assert!(is_proved || schedule != "zb_1p", "{row}");
     }
 }

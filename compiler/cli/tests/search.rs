@@ -72,12 +72,12 @@ fn bound_gap_and_proof_are_those_of_the_objective() {
         // What people read says the same.
         let text = pipec(&folder, &format!("{search} -o x.pipe"), "").with(0);
         let last = text.error.lines().last().unwrap_or_default();
-        let words = if is_makespan { "makespan" } else { "longest stage" };
+        let words = if is_makespan { "makespan" } else { "longest span" };
         assert!(last.starts_with(words) && last.contains("not proved") != (found == of("lower_bound")), "{last}");
         assert_eq!((told(last, words), told(last, "lower bound")), (found, of("lower_bound")), "{search}");
         let line = text.out.lines().find(|line| line.trim_start().starts_with("lower bound")).expect("a line");
         assert_eq!(line.split_whitespace().nth(2).and_then(|figure| figure.parse().ok()), Some(of("lower_bound")));
-        assert_eq!(line.contains("of the longest stage, "), !is_makespan, "{line}");
+        assert_eq!(line.contains("of the longest span, "), !is_makespan, "{line}");
         assert_eq!(line.contains("reached"), found == of("lower_bound"), "{line}");
         let makespan = format!("{} of the makespan", of("makespan_lower_bound"));
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -150,7 +150,12 @@ fn steps(
         (Err(found), Some(proof)) if certificate::is_enough(&found, &proof, request) => {
             return certificate::alone(proof, request, &mut results.alone);
         }
-        (Err(found), _) => return Err(found),
+        (Err(found), _) => {
+            return Err(match files.root_table() {
+                Some(table) => torch::in_cells(found, table),
+                None => found,
+            });
+        }
     };
     request.furnish(&mut elaborated);
     // gives what tasks compute, and who reads whom
@@ -166,7 +171,7 @@ fn steps(
     }
     let order = order.map_err(|found| {
         if let Some(table) = files.table(elaborated.schedule.span.file) {
-            return torch::cells::with_help(found, table);
+            return torch::in_cells(found, table);
         }
         let judge = |text| judge(Source { name: name.clone(), text }, loader, request);
         let runs = |text| judge(text).is_some_and(|found| found.is_empty());

@@ -2,6 +2,7 @@
 
 use crate::cluster::{self, Cluster};
 use crate::elaborate;
+use crate::megatron::job::Job;
 use crate::profile::Profile;
 use crate::resolve_costs;
 use pipe_model::pipeline::{Elaborated, Pipeline};
@@ -33,6 +34,8 @@ pub struct Request {
     pub apart: bool,
     /// The version of PyTorch that is to run a schedule in its form, and how ranks send to each other there.
     pub torch: Runtime,
+    /// The command of Megatron-LM that the target was made of, whose options help names then.
+    pub megatron: Option<Job>,
 }
 
 impl Request {

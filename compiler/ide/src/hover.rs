@@ -35,8 +35,12 @@ pub fn hover(place: &Place<'_>, figure: &dyn Fn(&Definition) -> Option<String>, 
         (declaration(place, definition, figure), span.start as usize..span.end as usize)
     });
     let described = named.or_else(|| told(place)).or_else(|| {
-        let told = reference::described(text.get(start..end)?).filter(|_| !in_comment(text, start))?;
-        Some((told, start..end))
+        if in_comment(text, start) {
+            return None;
+        }
+        // A keyword of several rules: what it means here.
+        let here = || parse::rule_of_keyword(text, start).and_then(|rule| reference::rule(&rule));
+        Some((here().or_else(|| reference::described(text.get(start..end)?))?, start..end))
     });
     let (told, word) = described.map_or((None, None), |(told, word)| (Some(told), Some(word)));
     let told: Vec<String> = told.into_iter().chain(errors.iter().map(page)).collect();

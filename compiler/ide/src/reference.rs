@@ -109,6 +109,11 @@ pub fn keyword(word: &str) -> Option<String> {
     Some(lines.join("\n\n"))
 }
 
+/// What the grammar says of a rule.
+pub(crate) fn rule(name: &str) -> Option<String> {
+    rules().find(|(known, ..)| *known == name).map(|(_, comment, _)| comment.to_owned())
+}
+
 /// What the language says of a word.
 pub fn described(word: &str) -> Option<String> {
     let own = KINDS.iter().chain(&CONSTANTS).find(|(name, _)| *name == word).map(|(_, text)| (*text).to_owned());

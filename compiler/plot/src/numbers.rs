@@ -22,6 +22,11 @@ pub fn number(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
+/// Activations in units: `1 unit`, `4.5 units`.
+pub fn units(value: f64) -> String {
+    format!("{} {}", number(value), if value == 1.0 { "unit" } else { "units" })
+}
+
 /// A share in percent, with one decimal.
 pub fn percent(share: f64) -> String {
     format!("{:.1}%", 100.0 * share)

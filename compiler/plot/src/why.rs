@@ -1,6 +1,6 @@
 //! Why a target cannot run, in words that pictures of it share.
 
-use crate::numbers::{bytes, number, time};
+use crate::numbers::{bytes, time, units};
 use crate::stop::{Misfit, StopWait};
 use crate::{DrawnTask, Picture};
 
@@ -44,8 +44,7 @@ pub fn too_much(picture: &Picture, misfit: &Misfit) -> String {
     let Misfit { device, unit, limit, from, over } = misfit;
     let amount = |amount: f64| match *unit {
         "bytes" => bytes(amount as u64),
-        _ if amount == 1.0 => "1 unit".to_owned(),
-        _ => format!("{} units", number(amount)),
+        _ => units(amount),
     };
     let from = time(*from as f64 / picture.clock.ticks_per_unit as f64, picture.clock.unit);
     format!("d{device} exceeds its {} from {from} on, by up to {}", amount(*limit), amount(*over))

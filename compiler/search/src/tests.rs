@@ -110,7 +110,7 @@ fn no_swap_of_neighbours_makes_a_schedule_shorter_than_estimated() {
                 let estimated = plan.estimate(swap, &mut Moved::default());
                 plan.shift(swap);
                 let Some(length) = plan.time() else { continue };
-                // The first start of a device moves the measure of its longest stage itself.
+                // The first start of a device moves the measure of its longest span itself.
                 assert!(estimated <= length.length || objective == Objective::LongestStage && from == 0);
                 tried += 1;
                 exact += usize::from(estimated == length.length);

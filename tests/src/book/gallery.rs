@@ -33,7 +33,7 @@ $ pipec check std:v_half --set devices=8 --set microbatches=24
 
 A device is idle for its *bubble*. The *mean bubble* is the idle share of the whole step (the makespan), as a mean
 over all devices. Papers print the bubble of the busiest device, as a share of the makespan or, in papers of
-zero-bubble schedules, of the longest time from the first to the last task of one device (*longest stage*).
+zero-bubble schedules, of the longest time from the first to the last task of one device (*longest span*).
 
 In the formulas of `interleaved_1f1b`, `looped_bfs`, `grouped_interleaved`, `interleaved_zb`, `hanayo` and `seq_1f1b`,
 F and BW are the times of all stages, or slices, of a device for one microbatch. Elsewhere they are those of one stage.
@@ -50,7 +50,7 @@ could be at most.
 /// What is missing, or cannot be drawn.
 pub fn page() -> Result<(String, Vec<(String, String)>), String> {
     let mut text = HEAD.to_owned();
-    text.push_str("| schedule | mean bubble | busiest device, makespan | busiest device, longest stage | peak | gap |\n|---|---|---|---|---|---|\n");
+    text.push_str("| schedule | mean bubble | busiest device, makespan | busiest device, longest span | peak | gap |\n|---|---|---|---|---|---|\n");
     let (mut sections, mut pictures) = (String::new(), Vec::new());
     let all = || FAMILIES.iter().flat_map(|(_, names)| names.iter());
     if let Some((missing, _)) = stdlib::SCHEDULES.iter().find(|(name, _)| !all().any(|other| other == name)) {

@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::input::standard;
-use crate::output::figures::number;
+use crate::output::figures::units;
 use crate::output::table::Table;
 use crate::output::{Failure, Style, colours_out, paint, print, print_page};
 use pipe_compiler::elaborate::{DEFAULT_DEVICES, DEFAULT_MICROBATCHES};
@@ -44,7 +44,7 @@ fn list(colours: bool) -> String {
     let row = |(name, text): &(&'static str, &str)| Row { name, peak: peak(name, text), words: summary(text) };
     let table = Table::new(colours)
         .left("schedule", 0, 19, |row: &Row| row.name)
-        .right("peak", 1, 9, |row| row.peak.clone())
+        .right("peak", 2, 8, |row| row.peak.clone())
         .left("in a few words", 3, 0, |row| row.words.clone());
     let about = format!(
         "peaks of {DEFAULT_DEVICES} devices and {DEFAULT_MICROBATCHES} microbatches; `pipec std NAME` prints the source"
@@ -58,5 +58,5 @@ fn peak(name: &str, text: &str) -> String {
     let nothing = |_: &str| Err("a schedule of the standard library imports nothing".to_owned());
     let compilation = compile(&mut Sources::default(), source, &nothing, &Request::default());
     let peak = compilation.report.figures.peak_activation;
-    peak.map_or_else(String::new, |peak| format!("{} {}", number(peak), if peak == 1.0 { "unit" } else { "units" }))
+    peak.map_or_else(String::new, units)
 }

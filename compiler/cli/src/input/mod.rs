@@ -1,5 +1,6 @@
 //! Input: the options that every command with a target takes, and where targets come from.
 
+mod foreign;
 pub(crate) mod stream;
 
 use crate::output::findings::check_names;
@@ -319,6 +320,7 @@ impl TargetArguments {
             costs: self.cost.clone(),
             memory: self.memory.clone(),
             torch: self.runtime(),
+            megatron: self.megatron.clone(),
             ..Request::default()
         }
     }
@@ -356,9 +358,18 @@ impl TargetArguments {
             let name = &self.target;
             return Err(Failure::Usage(format!("there is no file `{name}`; did you mean `std:{name}`?")));
         }
+        let whole = format!("{}.pipe", self.target);
+        if is_missing && Path::new(&whole).exists() {
+            return Err(Failure::Usage(format!("there is no file `{}`; did you mean `{whole}`?", self.target)));
+        }
         let text = text.map_err(|error| Failure::Io(self.target.clone(), error))?;
         let folder = Path::new(&self.target).parent().map(Path::to_owned).unwrap_or(here);
-        let Some(job) = &self.megatron else { return Ok((Source { name: self.target.clone(), text }, folder)) };
+        let Some(job) = &self.megatron else {
+            return match foreign::about(&self.target, &text) {
+                Some(message) => Err(Failure::Usage(message)),
+                None => Ok((Source { name: self.target.clone(), text }, folder)),
+            };
+        };
         let config = Path::new(&self.target).file_name().map(|name| name.to_string_lossy().into_owned());
         let config = config.filter(|name| name.ends_with(".json")).ok_or_else(|| {
             let message = "`--megatron` divides the model of a `config.json`: name that file as the target";

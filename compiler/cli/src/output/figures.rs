@@ -1,6 +1,6 @@
 //! Figures as words: numbers, shares and counts.
 
-pub(crate) use pipe_plot::numbers::{Sum, bytes, duration, number, percent, time, unit_of_times};
+pub(crate) use pipe_plot::numbers::{Sum, bytes, duration, number, percent, time, unit_of_times, units};
 
 /// `1 task`, `2 microbatches`.
 pub(crate) fn count(number: usize, noun: &str) -> String {

@@ -216,13 +216,16 @@ impl Fact {
     }
 }
 
-/// A line for each.
+/// A line for each. Remarks begin at the same place, but for those of the longest figures.
 pub(crate) fn facts(facts: &[Fact], colours: bool) -> String {
+    const USUAL: std::ops::RangeInclusive<usize> = 10..=16;
+    let remarked = facts.iter().filter(|fact| !fact.remark.is_empty());
+    let widths = remarked.map(|fact| columns(&fact.figure)).filter(|width| USUAL.contains(width));
     Table::new(colours)
         .left("", 0, 15, |fact: &Fact| fact.name)
         .style(Style::Faint)
-        .left("", 0, 11, |fact| fact.figure.clone())
-        .left("", 1, 0, |fact| fact.remark.clone())
+        .left("", 0, widths.max().unwrap_or(*USUAL.start()), |fact| fact.figure.clone())
+        .left("", 2, 0, |fact| fact.remark.clone())
         .rows(facts)
 }
 

@@ -2,10 +2,14 @@
 
 use super::{colours_error, colours_out, complain, has_printed, print, print_error_page, print_page};
 use clap::Error;
+use clap::error::{ContextKind, ContextValue};
 use serde::Serialize;
 
 /// Name and version of the form.
 pub(crate) const SCHEMA: &str = "pipec.usage/1";
+
+/// The most characters of a wrong value that are written out.
+const MOST_SHOWN: usize = 60;
 
 /// Why a command was not carried out.
 #[derive(Serialize)]
@@ -28,6 +32,9 @@ pub(crate) fn refuse(message: &str, is_json: bool) {
 
 /// Says why a command line cannot be parsed.
 pub(crate) fn refuse_words(error: &Error, is_json: bool) {
+    if let Some(message) = without_value(error) {
+        return refuse(&message, is_json);
+    }
     let text = error.render();
     let painted = |colours| {
         let text = if colours { text.ansi().to_string() } else { text.to_string() };
@@ -47,6 +54,17 @@ pub(crate) fn refuse_words(error: &Error, is_json: bool) {
         let help = paragraphs.iter().find_map(starting("tip: "));
         tell(first.strip_prefix("error: ").unwrap_or(&first), help.as_deref());
     }
+}
+
+/// What is wrong with a value that is too long to be written out again: the option, and the reason.
+fn without_value(error: &Error) -> Option<String> {
+    let context = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    context(ContextKind::InvalidValue).filter(|value| value.chars().count() > MOST_SHOWN)?;
+    let option = context(ContextKind::InvalidArg)?.split(' ').next()?;
+    Some(format!("`{option}`: {}", std::error::Error::source(error)?))
 }
 
 /// With words of the command line between backticks, as everywhere else. An apostrophe within a word stays.

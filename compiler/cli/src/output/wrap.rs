@@ -1,20 +1,28 @@
 //! Lines that fit: a text is broken between words, never in one.
 
-/// Splits `text` between words into lines of at most `width` columns. A longer word gets a line of its own.
+/// What separates cells of a line, such as entries of a legend.
+const GAP: &str = "  ";
+
+/// Splits `text` between words into lines of at most `width` columns. A longer word gets a line of its own. Cells keep
+/// a gap of two columns between them, and none is broken that fits on a line.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut left = 0;
-    for word in text.split_whitespace() {
-        let columns = columns(word);
-        match lines.last_mut().filter(|_| columns < left) {
-            Some(line) => {
-                line.push(' ');
-                line.push_str(word);
-                left -= columns + 1;
-            }
-            None => {
-                lines.push(word.to_owned());
-                left = width.saturating_sub(columns);
+    for cell in text.split(GAP).map(str::trim).filter(|cell| !cell.is_empty()) {
+        let whole = columns(cell);
+        let mut gap = if whole <= width && whole + GAP.len() > left { None } else { Some(GAP) };
+        for word in cell.split_whitespace() {
+            let columns = columns(word);
+            match (lines.last_mut(), gap.replace(" ")) {
+                (Some(line), Some(gap)) if columns + gap.len() <= left => {
+                    line.push_str(gap);
+                    line.push_str(word);
+                    left -= columns + gap.len();
+                }
+                _ => {
+                    lines.push(word.to_owned());
+                    left = width.saturating_sub(columns);
+                }
             }
         }
     }
@@ -89,6 +97,13 @@ mod tests {
     }
 
     #[test]
+    fn entries_keep_their_gap_and_stay_whole_where_they_can() {
+        assert_eq!(wrap("F one  B two  W three", 14), ["F one  B two", "W three"]);
+        assert_eq!(wrap("F one    B two", 14), ["F one  B two"]);
+        assert_eq!(wrap("F one  B two three four", 14), ["F one  B two", "three four"]);
+    }
+
+    #[test]
     fn colours_take_no_columns() {
         assert_eq!(columns("\u{1b}[1;31merror\u{1b}[0m: é"), 8);
     }
@@ -101,7 +116,7 @@ mod tests {
             ("  a  one two three\n", "  a  one\n     two\n     three\n"),
             ("  a  \u{1b}[2mone\u{1b}[0m two", "  a  \u{1b}[2mone\u{1b}[0m\n     two"),
             // A cell that begins beyond the middle has too little room below it.
-            ("  a    one two", "  a one\n    two"),
+            ("  a    one two", "  a  one\n    two"),
             ("  one two three", "  one\n    two\n    three"),
         ];
         for (text, fitted) in cases {

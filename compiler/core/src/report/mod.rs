@@ -154,7 +154,7 @@ pub struct Figures {
     pub bubble_mean: Option<f64>,
     /// 1 - work / makespan, with the work of the busiest device.
     pub bubble_makespan: Option<f64>,
-    /// 1 - work / longest stage.
+    /// 1 - work / longest span.
     pub bubble_longest_stage: Option<f64>,
     /// What a search made short: what `lower_bound` and `gap` are about. The makespan, where nothing was searched.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -171,7 +171,7 @@ pub struct Figures {
     pub lower_bound_any_form: Option<f64>,
     /// Because of what.
     pub lower_bound_reason: Option<String>,
-    /// makespan / lower bound - 1, or longest stage / lower bound - 1 where a search made that short.
+    /// makespan / lower bound - 1, or longest span / lower bound - 1 where a search made that short.
     pub gap: Option<f64>,
     /// The lower bound on the makespan, whatever a search made short.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -270,7 +270,7 @@ impl Report {
         self.holds_for(Some(certified.numbers));
         let mut certificate = CertificateReport::new(certified);
         certificate.not_computed =
-            ["makespan", "longest stage", "lower bound", "critical path", "instructions"].map(str::to_owned).to_vec();
+            ["makespan", "longest span", "lower bound", "critical path", "instructions"].map(str::to_owned).to_vec();
         if pipeline.is_some_and(Pipeline::has_model) {
             certificate.not_computed.push("bytes".to_owned());
         }

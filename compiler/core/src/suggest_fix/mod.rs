@@ -48,6 +48,8 @@ pub struct Alternative {
     pub extra: u64,
     /// How many times as many devices it takes.
     pub times_devices: u64,
+    /// The same as options of the command that the target was made of.
+    options: Option<Vec<String>>,
     settings: Settings,
     n_microbatches: u32,
     n_devices: usize,
@@ -59,8 +61,11 @@ impl Alternative {
         self.peak <= self.limit
     }
 
-    /// As a pipeline would say it: `` `rows = 1`, `microbatches 16` ``.
+    /// As a pipeline would say it, `` `rows = 1`, `microbatches 16` ``, or the command that it was made of.
     pub fn words(&self) -> String {
+        if let Some(options) = &self.options {
+            return format!("`{}`", options.join(" "));
+        }
         let word = |(name, _): &(&'static str, i64)| match *name {
             "devices" | "microbatches" => format!("`{name} {}`", self.value(name)),
             _ => format!("`{name} = {}`", self.value(name)),
@@ -93,7 +98,8 @@ pub(crate) fn advise(
     let help = help(&tried);
     let name = analysis.pipeline.as_ref().map(|own| own.name.as_str());
     let declared = files.root_pipelines().find(|declared| Some(declared.name.text.as_str()) == name);
-    let cheapest = tried.first().filter(|first| first.fits());
+    // Nobody wrote the pipeline of a command.
+    let cheapest = tried.first().filter(|first| first.fits() && request.megatron.is_none());
     let edits = declared.zip(cheapest).and_then(|(declared, one)| change::edits(declared, one, request));
     for one in &mut found {
         one.help = Some(help.clone());
@@ -127,9 +133,13 @@ impl Trials<'_> {
             let joined = |change: Change| {
                 best.change.iter().filter(|(name, _)| !has(&change, name)).copied().chain(change.clone()).collect()
             };
-            let changes = candidates(&best).into_iter().map(joined);
+            let may = |change: &Change| {
+                let job = self.request.megatron.as_ref();
+                job.is_none_or(|job| job.options(change, &best.settings, best.n_microbatches).is_some())
+            };
+            let changes: Vec<Change> = candidates(&best).into_iter().filter(may).map(joined).collect();
             let round: Vec<Alternative> =
-                changes.filter_map(|change: Change| self.attempt(&change)).filter(|one| one.peak < best.peak).collect();
+                changes.iter().filter_map(|change| self.attempt(change)).filter(|one| one.peak < best.peak).collect();
             let is_free = |one: &&Alternative| one.extra == 0 && one.times_devices == 1;
             let free = round.iter().filter(is_free).min_by_key(|one| one.peak).cloned();
             let any = round.iter().min_by_key(|one| (one.times_devices, one.peak)).cloned();
@@ -174,14 +184,17 @@ impl Trials<'_> {
         let time = u128::from(analysis.timeline.makespan().0) * u128::from(devices) * u128::from(unit);
         let (base_time, base_devices) = *self.base.get_or_insert((time, devices));
         let extra = time.saturating_sub(base_time) * 1_000 / base_time.max(1);
+        let n_microbatches = schedule.microbatches_of_step();
+        let job = request.megatron.as_ref();
         Some(Alternative {
+            options: job.and_then(|job| job.options(change, &settings, n_microbatches)),
             change: change.to_vec(),
             device,
             peak,
             limit: self.limit,
             extra: u64::try_from(extra).unwrap_or(u64::MAX),
             times_devices: devices / base_devices.max(1),
-            n_microbatches: schedule.microbatches_of_step(),
+            n_microbatches,
             n_devices: schedule.n_devices(),
             settings,
         })

@@ -6,7 +6,7 @@ use super::sizes::{Medium, Sizes};
 use super::{
     FAINT, GRID, HIGHEST, INK, Layer, Look, PAPER, Shown, Title, WRONG_INK, font, grey, layers, legend, named, units,
 };
-use crate::numbers::{number, percent, time};
+use crate::numbers::{self, number, percent, time};
 use crate::palette::{Colour, Ground, halves, shade};
 use crate::tracks::{Mark, Occupancy, Track};
 use pipe_compiler::report::Report;
@@ -459,7 +459,7 @@ fn figures(report: &Report, unit: Option<&str>) -> Vec<String> {
     let figures = &report.figures;
     let moment = |value: Option<f64>| value.map_or_else(|| "?".to_owned(), |value| time(value, unit));
     let first = format!(
-        "{} · makespan {} · mean bubble {} (busiest device {}, by longest stage {})",
+        "{} · makespan {} · mean bubble {} (busiest device {}, by longest span {})",
         numbers(report),
         moment(figures.makespan),
         show(figures.bubble_mean, percent),
@@ -467,10 +467,10 @@ fn figures(report: &Report, unit: Option<&str>) -> Vec<String> {
         show(figures.bubble_longest_stage, percent),
     );
     let second = format!(
-        "lower bound {}{} · peak {} units",
+        "lower bound {}{} · peak {}",
         moment(figures.lower_bound),
         figures.form_of_bound(),
-        show(figures.peak_activation, number),
+        show(figures.peak_activation, numbers::units),
     );
     vec![first, second]
 }

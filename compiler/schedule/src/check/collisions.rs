@@ -66,12 +66,7 @@ impl DeviceTurn<'_> {
         let slots = if end - first == 1 { format!("slot {first}") } else { format!("slots {first} to {}", end - 1) };
         let names = format!("{} and {} meet on {}", self.name(one), self.name(other), self.device);
         let message = format!("{names} in {slots}{}, {}", self.every(), self.from(meeting.from));
-        let place = |task: &BlockTask| match self.turn.period {
-            Some(period) => {
-                format!("{} at {}, which is {} modulo {period}", self.name(task), task.slot, task.slot % period)
-            }
-            None => format!("{} at {}", self.name(task), task.slot),
-        };
+        let place = |task: &BlockTask| self.place(task);
         let diagnostic = Diagnostic::error(Code::SlotCollision, span(other), place(other), message);
         let diagnostic = if span(one) == span(other) {
             diagnostic.note(place(one))
@@ -87,6 +82,24 @@ impl DeviceTurn<'_> {
                 self.repeat_every(least, diagnostic.help(help))
             }
             _ => diagnostic.help("move one of them to a slot that is free modulo the period, or use `fill`"),
+        }
+    }
+
+    /// Where a task starts, and which slots it takes.
+    fn place(&self, task: &BlockTask) -> String {
+        let (name, slot, duration) = (self.name(task), task.slot, self.block.duration(task.kind));
+        match (self.turn.period, duration) {
+            (Some(period), 1) => format!("{name} at {slot}, which is {} modulo {period}", slot % period),
+            (Some(period), _) if duration >= period => {
+                format!("{name} at {slot} takes {duration} slots of every {period}")
+            }
+            (Some(period), _) => {
+                let (first, last) = (slot % period, (slot + duration - 1) % period);
+                let to = if duration == 2 { "and" } else { "to" };
+                format!("{name} at {slot} takes {duration} slots: {first} {to} {last} modulo {period}")
+            }
+            (None, 1) => format!("{name} at {slot}"),
+            (None, _) => format!("{name} at {slot} takes {duration} slots"),
         }
     }
 

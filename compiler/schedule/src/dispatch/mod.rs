@@ -48,7 +48,7 @@ impl Objective {
     pub const fn words(self) -> &'static str {
         match self {
             Self::Makespan => "makespan",
-            Self::LongestStage => "longest stage",
+            Self::LongestStage => "longest span",
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`crate::dispatch::improve`] looks for shorter schedules, starting from the block; its steady
 //! state, or another one that takes no more memory, is repeated for steps of any length. The plain
-//! order stays unless the result is shorter, or as short with a shorter longest stage, and no
+//! order stays unless the result is shorter, or as short with a shorter longest span, and no
 //! device holds more: neither units of activations nor, with a model, bytes that its tasks save,
 //! including what `B` keeps for its `W`. Transfers, and halves that lowering may join, are not
 //! counted. Where stages recompute, `R` and its backward are ordered as one task, so that no more

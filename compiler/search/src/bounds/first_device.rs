@@ -1,4 +1,4 @@
-//! A bound on the longest stage: how long the device works at least on which every microbatch begins.
+//! A bound on the longest span: how long the device works at least on which every microbatch begins.
 //!
 //! All microbatches begin on one device, and their last backwards end there. Between its first
 //! start and its last end, every other device does all that leads back to it. What does not lead
@@ -7,7 +7,7 @@
 use pipe_ir::ids::{DeviceId, IndexVec};
 use pipe_schedule::dispatch::job::{Job, SeriesId, Time};
 
-/// No schedule has a shorter longest stage. Zero where microbatches begin in several places.
+/// No schedule has a shorter longest span. Zero where microbatches begin in several places.
 pub(crate) fn least_span(job: &Job) -> Time {
     let mut sources = job.series.iter().filter(|series| series.needs.is_empty());
     let (Some(source), None) = (sources.next(), sources.next()) else { return 0 };

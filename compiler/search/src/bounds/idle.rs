@@ -1,4 +1,4 @@
-//! A bound on the longest stage: how long a device is idle at least before its first backward, and
+//! A bound on the longest span: how long a device is idle at least before its first backward, and
 //! after its last forward.
 //!
 //! Until the first backward comes back to a device, it can only run forwards, and no more of them
@@ -10,7 +10,7 @@ use pipe_ir::ids::{DeviceId, IndexVec};
 use pipe_schedule::dispatch::fusion::Part;
 use pipe_schedule::dispatch::job::{Job, SeriesId, Time};
 
-/// No schedule has a shorter longest stage.
+/// No schedule has a shorter longest span.
 pub(crate) fn least_with_pauses(job: &Job) -> Time {
     job.on_device.ids().map(|device| of_device(job, device)).max().unwrap_or(0)
 }

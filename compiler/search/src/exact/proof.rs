@@ -29,7 +29,7 @@ pub fn of_makespan(job: &Job, below: Time, width: usize) -> Bounds {
     ]
 }
 
-/// Bounds on the longest stage.
+/// Bounds on the longest span.
 pub fn of_longest_stage(job: &Job) -> Bounds {
     let job = job.relaxed();
     vec![

@@ -23,7 +23,7 @@ const MORE: std::ops::Range<Time> = 0..3;
 const AIMS: Time = 40;
 const MOST: Time = 20;
 const FIRST: [Time; 4] = [0, 6, 12, 18];
-/// How far from the longest stage changes begin, and of how many stages they are at most.
+/// How far from the longest span changes begin, and of how many stages they are at most.
 const NEAR: usize = 4;
 const STAGES: usize = 8;
 /// Tasks between two questions whether to go on.

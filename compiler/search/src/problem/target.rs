@@ -149,7 +149,7 @@ fn too_little(job: &Job) -> Option<(DeviceId, u64)> {
     })
 }
 
-/// No schedule has a shorter longest stage.
+/// No schedule has a shorter longest span.
 fn least_stage(job: &Job) -> Time {
     let work = job.work() * job.microbatches as Time;
     work.max(least_span(job)).max(least_with_pauses(job))

@@ -73,6 +73,24 @@ pub fn expected_behind(text: &str) -> Vec<String> {
     }
 }
 
+/// The rule of the grammar that the keyword at a byte belongs to: `set_data` for `data` in a `train`. None where the
+/// declaration does not parse, or no keyword stands there.
+pub fn rule_of_keyword(text: &str, byte: usize) -> Option<String> {
+    let start = declaration_starts(text).take_while(|start| *start <= byte).last()?;
+    let end = declaration_starts(text).find(|start| *start > byte).unwrap_or(text.len());
+    let part = text.get(start..end).filter(|part| part.len() <= MAX_BYTES)?;
+    scan::nesting(FileId(0), part).ok()?;
+    let (mut pairs, mut within) = (Grammar::parse(Rule::file, part).ok()?, None);
+    loop {
+        let pair = pairs.find(|pair| (pair.as_span().start()..pair.as_span().end()).contains(&(byte - start)))?;
+        let rule = format!("{:?}", pair.as_rule());
+        if rule.starts_with("kw_") {
+            return within;
+        }
+        (within, pairs) = (Some(rule), pair.into_inner());
+    }
+}
+
 /// Declarations of a part of a text that begins at byte `base`, with errors that the grammar does not see; or the
 /// first error that it sees.
 fn parse_part(

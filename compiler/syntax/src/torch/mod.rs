@@ -6,6 +6,7 @@
 //! would insert transfers into a table that has none.
 
 pub mod action;
+mod complete;
 mod deadlock;
 pub mod gatherings;
 mod gradients;
@@ -17,8 +18,9 @@ pub mod table;
 mod transfers;
 pub mod transport;
 pub mod version;
+pub mod words;
 
-use crate::diagnostic::Diagnostics;
+use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use table::Table;
 use transport::Transport;
 use version::Version;
@@ -38,6 +40,11 @@ impl From<Version> for Runtime {
     }
 }
 
+/// Everything that keeps the tasks of a table from being those of a step, but for kinds that a stage never runs.
+pub fn incomplete(table: &Table) -> Diagnostics {
+    complete::check(table)
+}
+
 /// Everything that PyTorch would do wrong, or not at all, with a schedule of which each task is
 /// sound: warnings and notes, and the verdict.
 ///
@@ -48,7 +55,10 @@ pub fn check(table: &Table, runtime: Runtime) -> (Diagnostics, Result<(), Diagno
     let version = runtime.version.unwrap_or_else(|| table.version());
     let (mut found, mut warnings) = (loss::check(table), Diagnostics::new());
     found.extend(version::check(table, version));
-    for one in gradients::check(table, version, is_asked) {
+    let transfers = if table.has_transfers() { transfers::check(table) } else { Diagnostics::new() };
+    // What waits for a transfer that is missing is told once that is there.
+    let is_told = |one: &Diagnostic| one.code != Code::MissingWait || transfers.is_empty();
+    for one in gradients::check(table, version, is_asked).into_iter().filter(is_told) {
         if one.severity.is_error() { &mut found } else { &mut warnings }.push(one);
     }
     if !table.has_transfers() {
@@ -56,7 +66,7 @@ pub fn check(table: &Table, runtime: Runtime) -> (Diagnostics, Result<(), Diagno
             warnings.extend(lowered::check(table, version, runtime.transport));
         }
     } else {
-        found.extend(transfers::check(table));
+        found.extend(transfers);
         // Who waits for whom is known where everything has what it waits for.
         if found.is_empty() {
             found = deadlock::check(table, runtime.transport.unwrap_or_default());

@@ -40,17 +40,11 @@ impl Table {
         File { id, declarations: vec![Declaration::Schedule(schedule), Declaration::Pipeline(pipeline)] }
     }
 
-    /// One past the last stage.
-    pub fn n_stages(&self) -> usize {
-        let last = self.actions().map(|(_, _, action, _)| action.stage).max();
-        last.map_or(0, |last| last as usize + 1)
-    }
-
     /// `place s on ..`: the rank of each stage, stages without tasks where the one before is.
     fn place(&self, span: Span) -> ScheduleItem {
-        let known = self.placement();
+        let (known, n_stages) = (self.placement(), self.n_stages());
         let mut ranks = Vec::new();
-        for (stage, rank) in known {
+        for (stage, rank) in known.into_iter().filter(|(stage, _)| (*stage as usize) < n_stages) {
             ranks.resize(stage as usize, ranks.last().copied().unwrap_or(0));
             ranks.push(rank);
         }

@@ -3,6 +3,7 @@
 use super::action::{Action, ActionKind};
 use super::version::Version;
 use crate::source::Span;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -67,18 +68,46 @@ impl Table {
         }
     }
 
-    /// The rank of each stage: where the first of its tasks stands.
-    pub fn placement(&self) -> BTreeMap<u32, usize> {
-        let mut placement = BTreeMap::new();
-        for (rank, _, action, _) in self.actions().filter(|(_, _, action, _)| action.kind.task().is_some()) {
-            placement.entry(action.stage).or_insert(rank);
-        }
-        placement
+    /// The tasks, as [`Self::actions`] gives them.
+    fn tasks(&self) -> impl Iterator<Item = (usize, Action)> {
+        self.actions().filter(|(.., action, _)| action.kind.task().is_some()).map(|(rank, _, action, _)| (rank, action))
     }
 
-    /// How many microbatches there are, if every one up to the last is there.
+    /// The rank of each stage: where most of its tasks stand.
+    pub fn placement(&self) -> BTreeMap<u32, usize> {
+        let mut counts: BTreeMap<u32, BTreeMap<usize, usize>> = BTreeMap::new();
+        for (rank, action) in self.tasks() {
+            *counts.entry(action.stage).or_default().entry(rank).or_default() += 1;
+        }
+        let most =
+            |ranks: BTreeMap<usize, usize>| ranks.into_iter().max_by_key(|(rank, count)| (*count, Reverse(*rank)));
+        counts.into_iter().filter_map(|(stage, ranks)| Some((stage, most(ranks)?.0))).collect()
+    }
+
+    /// How many stages there are, if every one up to the last is there. A stage of a single cell on a rank of others
+    /// is none: that cell is wrong.
+    pub fn n_stages(&self) -> usize {
+        let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
+        self.tasks().for_each(|(_, action)| *counts.entry(action.stage).or_default() += 1);
+        let placement = self.placement();
+        let has_others =
+            |stage: &u32| placement.iter().any(|(other, rank)| other != stage && placement.get(stage) == Some(rank));
+        counts.retain(|stage, count| *count > 1 || !has_others(stage));
+        let last = counts.last_key_value().map(|(last, _)| *last);
+        last.or_else(|| self.actions().map(|(_, _, action, _)| action.stage).max()).map_or(0, |last| last as usize + 1)
+    }
+
+    /// How many microbatches there are, if every one up to the last is there. One that a single cell names, where
+    /// others have three or more, is none: that cell is wrong.
     pub fn n_microbatches(&self) -> u32 {
-        let last = self.actions().filter_map(|(_, _, action, _)| action.microbatch).max();
+        let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
+        for microbatch in self.tasks().filter_map(|(_, action)| action.microbatch) {
+            *counts.entry(microbatch).or_default() += 1;
+        }
+        let is_large = counts.values().any(|count| *count > 2);
+        counts.retain(|_, count| *count > 1 || !is_large);
+        let last = counts.last_key_value().map(|(last, _)| *last);
+        let last = last.or_else(|| self.actions().filter_map(|(_, _, action, _)| action.microbatch).max());
         last.map_or(0, |last| last.saturating_add(1))
     }
 }

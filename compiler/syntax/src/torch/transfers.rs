@@ -5,6 +5,7 @@ use super::action::Action;
 use super::table::{Cell, Table};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// Where an action stands.
 #[derive(Clone, Copy)]
@@ -20,13 +21,16 @@ struct Transfers<'a> {
     ends: BTreeMap<Action, ActionPlace<'a>>,
     /// The tasks that compute what is sent, by that send, and those that need what is received, by that receive.
     tasks: BTreeMap<Action, (Action, ActionPlace<'a>)>,
+    /// Ends that are there before.
+    twice: Vec<(Action, ActionPlace<'a>)>,
     found: Diagnostics,
 }
 
 /// Every violation; the order only where every transfer has both ends.
 pub(super) fn check(table: &Table) -> Diagnostics {
     let placement = table.placement();
-    let mut all = Transfers { ends: BTreeMap::new(), tasks: BTreeMap::new(), found: Diagnostics::new() };
+    let (ends, tasks) = (BTreeMap::new(), BTreeMap::new());
+    let mut all = Transfers { ends, tasks, twice: Vec::new(), found: Diagnostics::new() };
     for (rank, position, action, cell) in table.actions() {
         let place = ActionPlace { rank, position, cell };
         if action.is_transfer() {
@@ -41,6 +45,9 @@ pub(super) fn check(table: &Table) -> Diagnostics {
             }
         }
     }
+    if let Some(slip) = all.slip() {
+        return vec![slip];
+    }
     all.complete();
     if all.found.is_empty() {
         all.found = orders(table, &placement);
@@ -50,27 +57,49 @@ pub(super) fn check(table: &Table) -> Diagnostics {
 
 impl<'a> Transfers<'a> {
     fn enter(&mut self, end: Action, place: ActionPlace<'a>) {
-        if let Some(first) = self.ends.get(&end) {
-            let error = Diagnostic::error(
-                Code::MissingTransfer,
-                place.cell.span,
-                "once more",
-                format!("`{end}` appears twice"),
-            );
-            self.found.push(error.label(first.cell.span, "the first one"));
-            return;
+        match self.ends.entry(end) {
+            Entry::Vacant(free) => drop(free.insert(place)),
+            Entry::Occupied(_) => self.twice.push((end, place)),
         }
-        self.ends.insert(end, place);
+    }
+
+    /// An end in the place of the only one that is missing, on the same rank.
+    fn slip(&self) -> Option<Diagnostic> {
+        let mut missing = self.tasks.iter().filter(|(end, _)| !self.ends.contains_key(end));
+        let idle = self.ends.iter().filter(|(end, _)| !self.tasks.contains_key(end));
+        let mut excess = self.twice.iter().map(|(end, place)| (end, place)).chain(idle);
+        let ((meant, (_, at)), (end, place)) = (missing.next()?, excess.next()?);
+        if missing.next().is_some() || excess.next().is_some() || place.rank != at.rank {
+            return None;
+        }
+        let (row, rank) = (place.rank + 1, place.rank);
+        // Of two that are alike, the one on the wrong side of its task.
+        let first = self.ends.get(end).filter(|first| first.cell.span != place.cell.span);
+        let is_misplaced = |one: &&ActionPlace<'_>| self.tasks.get(end).is_some_and(|(_, own)| is_late(*end, one, own));
+        let place = first.filter(is_misplaced).unwrap_or(place);
+        let message = match first {
+            Some(_) => format!("`{end}` stands twice in row {row} (rank {rank}), and `{meant}` nowhere"),
+            None => format!("row {row} (rank {rank}) has `{end}`, and lacks `{meant}`"),
+        };
+        let error = Diagnostic::error(Code::MissingTransfer, place.cell.span, format!("instead of `{meant}`"), message);
+        Some(error.help(format!("write `{meant}` here")).edit(place.cell.span, meant.to_string()))
     }
 
     /// Compares the ends that there are with those that tasks need.
     fn complete(&mut self) {
+        for (end, place) in &self.twice {
+            let message = format!("`{end}` appears twice");
+            let error = Diagnostic::error(Code::MissingTransfer, place.cell.span, "once more", message);
+            let first = self.ends.get(end);
+            self.found
+                .push(first.into_iter().fold(error, |error, first| error.label(first.cell.span, "the first one")));
+        }
         for (end, (task, at)) in &self.tasks {
             let Some(place) = self.ends.get(end) else {
                 self.found.push(lacks(*end, *task, at));
                 continue;
             };
-            let is_late = if end.is_send() { place.position < at.position } else { place.position > at.position };
+            let is_late = is_late(*end, place, at);
             let message = match (place.rank == at.rank, end.is_send()) {
                 (false, _) => format!("`{end}` is on rank {}, and stage {} on rank {}", place.rank, end.stage, at.rank),
                 (true, true) if is_late => format!("`{end}` comes before `{task}`, which computes what it sends"),
@@ -92,6 +121,11 @@ impl<'a> Transfers<'a> {
             }
         }
     }
+}
+
+/// Whether what is sent is not computed yet, or what is received was needed before.
+fn is_late(end: Action, place: &ActionPlace<'_>, task: &ActionPlace<'_>) -> bool {
+    if end.is_send() { place.position < task.position } else { place.position > task.position }
 }
 
 fn lacks(end: Action, task: Action, at: &ActionPlace<'_>) -> Diagnostic {

@@ -74,13 +74,13 @@ pub(crate) fn devices(certificate: &CertificateReport) -> String {
     let versions = |versions: Option<u64>| versions.map(|most| most.to_string()).unwrap_or_default();
     Table::new(false)
         .left("device", 0, 7, |row: &DeviceCertificate| format!("d{}", row.device))
-        .right("peak", 0, 9, |row| number(row.peak_activation))
+        .right("peak", 2, 7, |row| number(row.peak_activation))
         .right("bound", 2, 9, |row| number(row.bound_activation))
         .left("from microbatches", 2, 17, |row| row.peak_from_microbatches)
         .when(certificate.weights.is_some(), |table| {
             table
-                .right("versions", 0, 11, |row| versions(row.versions))
-                .right("at most", 0, 10, |row| versions(row.versions_of_all))
+                .right("versions", 2, 9, |row| versions(row.versions))
+                .right("at most", 2, 8, |row| versions(row.versions_of_all))
         })
         .at_most(ROWS, "device")
         .draw(&certificate.per_device)

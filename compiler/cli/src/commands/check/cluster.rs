@@ -13,8 +13,14 @@ pub(crate) fn summary(own: &ClusterReport, report: &Report) -> Vec<Fact> {
     lines.extend(own.rates.as_ref().map(rates));
     let there = u64::from(own.nodes) * u64::from(own.devices_per_node);
     let nodes = if own.nodes == 1 { "1 node".to_owned() } else { format!("{} nodes", grouped(own.nodes.into())) };
-    let remark = format!("of {}: {nodes} of {}", grouped(there), own.devices_per_node);
-    lines.push(Fact::new("devices", grouped(own.devices_used), remark));
+    let mut remark = format!("devices, {nodes} of {}", own.devices_per_node);
+    if let Some(stages) = report.sizes.devices.map(|devices| devices as u64).filter(|own| *own > 0) {
+        let each = own.devices_used / stages;
+        let all = if stages == 1 { "d0 is".to_owned() } else { format!("each of d0 to d{} is", stages - 1) };
+        remark += &if each > 1 { format!("; {all} {} of them", grouped(each)) } else { String::new() };
+    }
+    let used = format!("{} of {}", grouped(own.devices_used), grouped(there));
+    lines.push(Fact::new("cluster", used, remark));
     if let Some(mfu) = own.mfu {
         let tokens = own.tokens_per_second.map(|tokens| format!("{} tokens a second, ", grouped(tokens as u64)));
         let reached = own.peak_flops.map_or(0.0, |peak| own.flops as f64 / peak as f64);

@@ -1,7 +1,7 @@
 //! The table that `pipec check` prints for people.
 
 use super::{certificate, cluster, stages};
-use crate::output::figures::{bytes, count, number, percent, time, unit_of_times};
+use crate::output::figures::{bytes, count, number, percent, time, unit_of_times, units};
 use crate::output::table::{Fact, Table, apart, facts};
 use crate::output::{Style, paint};
 use pipe_compiler::block_family::Numbers;
@@ -14,6 +14,7 @@ use pipe_compiler::report::versions::WeightsReport;
 use pipe_compiler::report::zero::ZeroReport;
 use pipe_compiler::report::{DeviceReport, Report};
 use pipe_schedule::dispatch::Objective;
+use pipe_syntax::torch::words;
 
 /// Rows of devices that are printed in full; of more devices, the first and the last ones.
 pub(crate) const ROWS: usize = 16;
@@ -36,8 +37,8 @@ pub(crate) fn table(report: &Report, colours: bool) -> String {
 
 fn heading(report: &Report, colours: bool) -> String {
     let name = match (&report.pipeline, &report.schedule) {
-        (Some(pipeline), Some(schedule)) => format!("{pipeline} under {schedule}"),
-        (None, Some(schedule)) => schedule.clone(),
+        (Some(pipeline), Some(schedule)) if pipeline != schedule => format!("{pipeline} under {schedule}"),
+        (_, Some(schedule)) => schedule.clone(),
         _ => report.target.clone(),
     };
     let mut text = paint(&name, Style::Strong, colours);
@@ -95,16 +96,17 @@ fn summary(report: &Report) -> Vec<Fact> {
         lines.push(Fact::new("makespan", time(makespan, unit), remark));
     }
     if let (Some(longest), Some(bubble)) = (figures.longest_stage, figures.bubble_longest_stage) {
-        let remark = format!("bubble of the busiest device {}", percent(bubble));
-        lines.push(Fact::new("longest stage", time(longest, unit), remark));
+        let remark = format!("of one device; bubble of the busiest device {}", percent(bubble));
+        lines.push(Fact::new("longest span", time(longest, unit), remark));
     }
     let valid_for = report.valid_for.as_ref();
     lines.extend(report.certificate.iter().flat_map(|certificate| certificate::summary(certificate, valid_for, unit)));
     if let (Some(bound), Some(gap), Some(reason)) = (figures.lower_bound, figures.gap, &figures.lower_bound_reason) {
         let gap = if gap == 0.0 { "reached".to_owned() } else { format!("gap {}", percent(gap)) };
+        let reason = if report.torch.is_some() { words::of_table(reason) } else { reason.clone() };
         let remark = format!("{gap}{}: {reason}", figures.form_of_bound());
         let of_makespan = figures.makespan_lower_bound.filter(|_| figures.objective == Some(LONGEST_STAGE));
-        let of = if of_makespan.is_some() { "of the longest stage, " } else { "" };
+        let of = if of_makespan.is_some() { "of the longest span, " } else { "" };
         lines.push(Fact::new("lower bound", time(bound, unit), format!("{of}{remark}")));
         lines.extend(of_makespan.map(|bound| Fact::new("", time(bound, unit), "of the makespan")));
     }
@@ -113,16 +115,20 @@ fn summary(report: &Report) -> Vec<Fact> {
         lines.push(Fact::new("critical path", parts.join(", "), ""));
     }
     if let (Some(peak), Some(devices)) = (figures.peak_activation, report.sizes.devices) {
+        let microbatches = report.sizes.microbatches.unwrap_or_default() as usize;
         let certificate = figures.bound_activation.map(|bound| format!("certificate {}", number(bound)));
         // With stages of different sizes, the device that 1F1B fills most may be another one.
         let is_usual = report.activation.iter().all(|stage| stage.saved == 1.0);
-        let against = match certificate {
-            _ if is_usual => {
-                format!("{}1F1B holds {devices}", certificate.map_or_else(String::new, |one| format!("{one}, ")))
+        let parts = match is_usual {
+            // Too few microbatches to fill a device under 1F1B.
+            true if microbatches < devices => {
+                let more = certificate.map_or_else(String::new, |one| format!("{one}, "));
+                vec![format!("1F1B holds {microbatches}; with more microbatches: {more}1F1B {devices}")]
             }
-            certificate => certificate.unwrap_or_default(),
+            true => certificate.into_iter().chain([format!("1F1B holds {devices}")]).collect(),
+            false => certificate.into_iter().collect(),
         };
-        let units = format!("{} {}", number(peak), if peak == 1.0 { "unit" } else { "units" });
+        let (against, units) = (parts.join(", "), units(peak));
         lines.push(match figures.peak_activation_bytes {
             Some(held) => {
                 let against = if against.is_empty() { against } else { format!(", {against}") };
@@ -228,7 +234,7 @@ fn offload(own: &OffloadReport, report: &Report) -> Option<Fact> {
     });
     let chosen = if own.chosen { "does not fit without; " } else { "" };
     let remark = format!("{chosen}hosts hold {} at most{chunks}{leave}{cost}", bytes(host));
-    Some(Fact::new("offload", format!("{:<11} ", own.what), remark))
+    Some(Fact::new("offload", &own.what, remark))
 }
 
 /// What replicas divide, and what the device keeps that keeps most.
@@ -249,7 +255,7 @@ fn zero(own: &ZeroReport) -> Option<Fact> {
             format!("; d{} keeps {kept} of {whole} of weights, and gathers {times}, {bytes} in a step", row.device)
         }
     };
-    Some(Fact::new("zero", format!("{:<11} ", own.stage), state + &gradients + &weights))
+    Some(Fact::new("zero", own.stage, state + &gradients + &weights))
 }
 
 /// What tasks read, and how many versions that keeps alive.
@@ -285,8 +291,10 @@ fn devices(report: &Report, colours: bool) -> String {
     let limits_differ = rows.windows(2).any(|pair| pair[0].limit_activation != pair[1].limit_activation);
     let has_bytes = rows.iter().any(|row| row.peak_bytes.is_some());
     let held_bytes = |row: &DeviceReport| row.peak_bytes.map(bytes);
+    // Tables of PyTorch have ranks.
+    let (heading, letter) = if report.torch.is_some() { ("rank", "") } else { ("device", "d") };
     Table::new(colours)
-        .left("device", 0, 7, |row: &DeviceReport| format!("d{}", row.device))
+        .left(heading, 0, 7, |row: &DeviceReport| format!("{letter}{}", row.device))
         .when(report.figures.makespan.is_some(), |table| {
             table
                 .right("start", 0, 9, |row| moment(row.first_start))
@@ -299,13 +307,13 @@ fn devices(report: &Report, colours: bool) -> String {
                 .style(Style::Good)
                 .rank(4)
                 .right("", 1, 5, |row| percent(worked(row)))
-                .right("peak", 1, 7, |row| figure(row.peak_activation))
+                .right("peak", 2, 6, |row| figure(row.peak_activation))
                 .when(limits_differ, |table| table.left("of limit", 1, 8, |row| limit(row).unwrap_or_default()))
                 .left("", 2, BAR, |row| bar(held(row)))
                 .style(Style::Warning)
                 .rank(5)
         })
-        .when(has_bytes, |table| table.right("bytes", 0, 11, |row| held_bytes(row).unwrap_or_default()))
+        .when(has_bytes, |table| table.right("bytes", 2, 9, |row| held_bytes(row).unwrap_or_default()))
         .left("", 0, 0, limits)
         .at_most(ROWS, "device")
         .draw(rows)

@@ -43,7 +43,7 @@ pub(crate) fn table(report: &DiffReport, colours: bool) -> String {
     let figures = Figures::of(report);
     let parts = Table::new(colours)
         .left("", 0, 26, |(name, ..): &(String, String, String)| name.clone())
-        .right("", 0, 14, |(_, figure, _)| figure.clone())
+        .right("", 2, 12, |(_, figure, _)| figure.clone())
         .left("", 3, 0, |(.., remark)| remark.clone())
         .rows(&rows(report, figures));
     let losses = losses(&report.losses, figures);
@@ -164,8 +164,8 @@ fn losses(losses: &[LossReport], figures: Figures) -> String {
     }
     let lines = Table::new(false)
         .left("", 0, 14, |loss: &&LossReport| loss.task.clone())
-        .left("", 0, 5, |loss| format!("d{}", loss.device))
-        .left("", 1, 0, |loss| told(loss, figures))
+        .left("", 0, 4, |loss| format!("d{}", loss.device))
+        .left("", 2, 0, |loss| told(loss, figures))
         .rows(&losses);
     format!("\n  what cost most on the critical path of the run\n{lines}")
 }

@@ -6,7 +6,7 @@
 use super::diagnostics::{converted, internal};
 use super::documents::Root;
 use super::uris;
-use crate::output::figures::{number, percent, time, unit_of_times};
+use crate::output::figures::{percent, time, unit_of_times, units};
 use pipe_compiler::report::Report;
 use pipe_compiler::{Request, compile, elaborate};
 use pipe_ide::NameKind;
@@ -125,7 +125,7 @@ impl Figure {
     /// `peak 4 units, mean bubble 33.3%`
     pub(super) fn short(&self) -> String {
         let Report { ok, figures, .. } = &self.0;
-        let peak = figures.peak_activation.map(|peak| format!("peak {} units", number(peak)));
+        let peak = figures.peak_activation.map(|peak| format!("peak {}", units(peak)));
         let bubble = figures.bubble_mean.map(|bubble| format!("mean bubble {}", percent(bubble)));
         let parts: Vec<String> = (!ok).then(|| "rejected".to_owned()).into_iter().chain(peak).chain(bubble).collect();
         parts.join(", ")

@@ -117,9 +117,9 @@ impl Comparison {
         let rows = devices.chain(whole.map(|(name, figure)| (name.to_owned(), figure))).collect::<Vec<_>>();
         let table = Table::new(false)
             .left("end", 0, 10, |(name, _): &(String, Figure)| name.clone())
-            .right("predicted", 0, 14, |(_, figure)| time(figure.predicted_ns))
-            .right("measured", 0, 14, |(_, figure)| time(figure.measured_ns))
-            .right("difference", 0, 12, |(_, figure)| format!("{:+.1}%", figure.difference_percent))
+            .right("predicted", 2, 12, |(_, figure)| time(figure.predicted_ns))
+            .right("measured", 2, 12, |(_, figure)| time(figure.measured_ns))
+            .right("difference", 2, 10, |(_, figure)| format!("{:+.1}%", figure.difference_percent))
             .draw(&rows);
         let within = if self.makespan.difference_percent.abs() <= TOLERANCE { "within" } else { "not within" };
         let (low, high) = self.makespan_range_ns;

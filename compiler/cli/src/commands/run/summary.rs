@@ -304,11 +304,11 @@ impl Summary {
         }
         Table::new(false)
             .left("device", 0, 6, |(name, ..): &(String, MemorySummary, String, &str)| name.clone())
-            .right("peak predicted", 1, 15, |(_, memory, ..)| bytes(memory.predicted_peak_bytes))
-            .right("peak measured", 1, 15, |(_, memory, ..)| bytes(memory.measured_peak_bytes))
-            .right("arena", 1, 15, |(_, memory, ..)| bytes(memory.arena_bytes))
+            .right("peak predicted", 2, 14, |(_, memory, ..)| bytes(memory.predicted_peak_bytes))
+            .right("peak measured", 2, 14, |(_, memory, ..)| bytes(memory.measured_peak_bytes))
+            .right("arena", 2, 14, |(_, memory, ..)| bytes(memory.arena_bytes))
             .rank(1)
-            .right("busy", 1, 6, |(_, _, busy, _)| busy.clone())
+            .right("busy", 2, 5, |(_, _, busy, _)| busy.clone())
             .left("", 3, 0, |(.., verdict)| *verdict)
             .draw(&rows)
     }

@@ -79,7 +79,7 @@ pub(crate) struct Arguments {
 enum Goal {
     /// From the first start to the last end
     Makespan,
-    /// The longest time from first start to last end on one device
+    /// The longest span of a device, from its first start to its last end
     LongestStage,
 }
 

@@ -96,16 +96,16 @@ fn best(report: &TuneReport, colours: bool) -> String {
     let rows: Vec<(usize, &BestReport)> = (1..).zip(&report.best).collect();
     let table = Table::new(colours)
         .right("", 0, 2, |(number, _): &(usize, &BestReport)| *number)
-        .right("step", 1, 8, |(_, row)| duration(row.step))
-        .right("MFU", 1, 6, |(_, row)| row.mfu.map_or_else(|| "-".to_owned(), percent))
+        .right("step", 2, 7, |(_, row)| duration(row.step))
+        .right("MFU", 2, 5, |(_, row)| row.mfu.map_or_else(|| "-".to_owned(), percent))
         .rank(2)
-        .right("mean bubble", 1, 12, |(_, row)| percent(row.bubble_mean))
+        .right("mean bubble", 2, 11, |(_, row)| percent(row.bubble_mean))
         .rank(4)
-        .right("busiest", 1, 8, |(_, row)| percent(row.bubble))
+        .right("busiest", 2, 7, |(_, row)| percent(row.bubble))
         .rank(5)
         .right("exchange", 1, 8, |(_, row)| duration(row.exchange))
         .rank(6)
-        .right("peak", 1, 9, |(_, row)| bytes(row.peak_bytes))
+        .right("peak", 2, 8, |(_, row)| bytes(row.peak_bytes))
         .rank(3);
     with_layout(table, |(_, row)| (&row.candidate, "")).draw(&rows)
 }

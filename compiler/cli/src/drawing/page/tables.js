@@ -101,7 +101,7 @@ function figureTable(model) {
     ["gap", percent(report.gap), "how much longer than the bound"],
     ["mean bubble", percent(report.bubble_mean), "of the makespan, the mean over all devices"],
     ["bubble, busiest device", percent(report.bubble_makespan), "of the makespan"],
-    ["longest stage", time(report.longest_stage), `the longest time from first start to last end on one device; bubble of the busiest device ${percent(report.bubble_longest_stage)}`],
+    ["longest span", time(report.longest_stage), `from the first start to the last end of one device; bubble of the busiest device ${percent(report.bubble_longest_stage)}`],
     ["critical path", `${model.critical.length} tasks`, path],
     ["peak", `${say(report.peak_activation)} units`, report.bound_activation === null ? "of activations, exact" : `of activations, exact; at most ${say(report.bound_activation)} by the lifespans of a block`],
     ["tasks", `${report.tasks}`, report.instructions ? `${report.instructions} instructions` : ""],

@@ -5,7 +5,8 @@ mod scale;
 mod tasks;
 
 use crate::output::diagnostics::Look;
-use crate::output::figures::{number, percent, time};
+use crate::output::figures::{percent, time, units};
+use crate::output::wrap::wrap;
 use colours::{alarm, on_background, visible};
 use pipe_compiler::Compilation;
 use pipe_compiler::analyze::Analysis;
@@ -60,8 +61,7 @@ fn draw_timeline(analysis: &Analysis, report: &Report, misfits: Option<&Picture>
         }
     }
     text.push_str(&format!("{:label$}{}\n", "", scale.axis(analysis.unit)));
-    text.push_str(&legend(&tracks, &style, analysis.unit));
-    text
+    text + &legend(&tracks, &style, analysis.unit, look.width)
 }
 
 /// What each device runs of a schedule that is stuck, and for what it waits then.
@@ -100,18 +100,18 @@ fn draw_stuck(stuck: &Stuck, picture: &Picture, look: Look) -> String {
         text.push_str(&format!("{:label$}{drawn}{gap}{words}\n", format!("d{device}")));
     }
     text.push_str(&format!("{:label$}{}\n", "", scale.axis(stuck.unit)));
-    text + &legend(&tracks, &style, stuck.unit)
+    text + &legend(&tracks, &style, stuck.unit, look.width)
 }
 
 fn title(report: &Report, unit: Option<&str>) -> String {
     let figures = &report.figures;
     let show = |value: Option<f64>, form: fn(f64) -> String| value.map(form).unwrap_or_default();
     format!(
-        "{}: makespan {}, mean bubble {}, peak {} units\n",
+        "{}: makespan {}, mean bubble {}, peak {}\n",
         report.pipeline.as_deref().or(report.schedule.as_deref()).unwrap_or(&report.target),
         figures.makespan.map(|makespan| time(makespan, unit)).unwrap_or_default(),
         show(figures.bubble_mean, percent),
-        show(figures.peak_activation, number),
+        show(figures.peak_activation, units),
     )
 }
 
@@ -120,7 +120,7 @@ fn swatch(kind: TaskKind) -> String {
     on_background(kind, 0, 1, &format!(" {} ", kind.letters()))
 }
 
-fn legend(tracks: &[Track], style: &Style<'_>, unit: Option<&'static str>) -> String {
+fn legend(tracks: &[Track], style: &Style<'_>, unit: Option<&'static str>, width: usize) -> String {
     let marks = || tracks.iter().flat_map(|track| &track.marks);
     let kinds = TaskKind::ALL.into_iter().filter(|kind| marks().any(|mark| mark.task.kind == *kind));
     let sign = |kind: TaskKind| match style.letters(kind) {
@@ -136,5 +136,5 @@ fn legend(tracks: &[Track], style: &Style<'_>, unit: Option<&'static str>) -> St
         parts.push("side by side with dashes: a pair shares the device".to_owned());
     }
     parts.extend(style.scale.remarks(unit));
-    parts.join("  ") + "\n"
+    wrap(&parts.join("  "), width).join("\n") + "\n"
 }

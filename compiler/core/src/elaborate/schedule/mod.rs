@@ -1,6 +1,7 @@
 //! One schedule: its parameters, stages and places; its tasks come from `block` or `order`.
 
 mod block;
+mod empty_loop;
 mod fill;
 mod order;
 mod parts;

@@ -1,12 +1,12 @@
 //! `order`: what each device does, one task after the other. Statements are resolved once and run for every device.
 
-use super::{Writer, WrittenOrders};
+use super::{Writer, WrittenOrders, empty_loop};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::placement::names;
 use pipe_schedule::schedule::ScheduledTask;
 use pipe_schedule::slices::Slices;
-use pipe_syntax::ast::{self, Expr, ExprKind, Statement, UnaryOp};
+use pipe_syntax::ast::{self, Expr, ExprKind, Statement};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::scope::{Fault, Resolved, Type};
 use pipe_syntax::limits::{MAX_TASKS, tasks};
@@ -102,9 +102,7 @@ pub(super) fn resolve<'a>(writer: &mut Writer<'a>, statements: &'a [Statement]) 
             Statement::For { variable, start, end, body } => {
                 let ends = writer.scope.number(start).and_then(|start| Ok((start, writer.scope.number(end)?)));
                 let ends = writer.report.take(ends);
-                if never_runs(start, end) {
-                    writer.report.add(empty_loop(variable, start, end));
-                }
+                empty_loop::check(variable, start, end).into_iter().for_each(|found| writer.report.add(found));
                 let variable = writer.variable(variable)?;
                 let body = resolve(writer, body)?;
                 Ok(ends.map(|(start, end)| Step::For { variable, start, end, body }))
@@ -123,35 +121,6 @@ pub(super) fn resolve<'a>(writer: &mut Writer<'a>, statements: &'a [Statement]) 
         body.steps.extend(writer.report.take(step).flatten());
     }
     Ok(body)
-}
-
-/// Whether a loop ends before it begins, whatever names stand for: numbers that are written out say so.
-fn never_runs(start: &Expr, end: &Expr) -> bool {
-    match (literal(start), literal(end)) {
-        (Some(start), Some(end)) => start > end,
-        // What a loop counts from is a microbatch or stage, and none comes before 0.
-        (None, Some(end)) => end <= 0,
-        (_, None) => false,
-    }
-}
-
-/// A number that is written out, perhaps with a sign.
-fn literal(expr: &Expr) -> Option<i64> {
-    match &expr.kind {
-        ExprKind::Integer(number) => Some(*number),
-        ExprKind::Unary(UnaryOp::Negate, operand) => literal(operand).map(i64::saturating_neg),
-        _ => None,
-    }
-}
-
-fn empty_loop(variable: &ast::Name, start: &Expr, end: &Expr) -> Diagnostic {
-    let (last, span) = (literal(end).unwrap_or(0), Span { end: end.span.end, ..start.span });
-    let other = if variable.text == "k" { "i" } else { "k" };
-    let message = format!("the loop never runs: it counts up, and ends before {last}");
-    Diagnostic::error(Code::OutOfRange, span, "counts down", message).help(format!(
-        "count up, and name what you need: `for {other} in 0..n {{ let {} = n - 1 - {other} .. }}`",
-        variable.text
-    ))
 }
 
 /// Two tasks that share the device: a forward and a backward.

@@ -8,7 +8,7 @@ mod options;
 mod stages;
 
 use options::Options;
-use pipe_model::transformer::{self, Config, Recompute};
+use pipe_model::transformer::{self, Config, Recompute, Settings};
 use pipe_syntax::source::FileId;
 use stages::Stages;
 use std::fmt::Write;
@@ -77,6 +77,32 @@ impl Job {
         );
         let _ = write!(text, "    devices {devices}\n    microbatches {microbatches}\n    schedule {schedule}\n}}\n");
         Ok(text)
+    }
+}
+
+impl Job {
+    /// Settings of its pipeline as options of the command, with what its step then has; none where Megatron-LM has no
+    /// option for one of them.
+    pub(crate) fn options(&self, settings: &[(&str, i64)], step: &Settings, microbatches: u32) -> Option<Vec<String>> {
+        let option = |(name, value): &(&str, i64)| match (*name, *value) {
+            ("tensor", ways) => Some(format!("--tensor-model-parallel-size {ways}")),
+            ("devices", ranks) => Some(format!("--pipeline-model-parallel-size {ranks}")),
+            ("rows", rows) => Some(format!("--micro-batch-size {rows}")),
+            ("sequence_parallel", _) => Some("--sequence-parallel".to_owned()),
+            ("zero", 1) => Some("--use-distributed-optimizer".to_owned()),
+            ("recompute", 1) => Some("--recompute-granularity selective".to_owned()),
+            ("recompute", 2) => {
+                Some("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1".to_owned())
+            }
+            // Microbatches follow from the batch.
+            ("microbatches", _) => {
+                let batch = u64::from(microbatches).saturating_mul(step.rows).saturating_mul(step.data);
+                Some(format!("--global-batch-size {batch}"))
+            }
+            _ => None,
+        };
+        let is_said = |(name, _): &&(&str, i64)| *name == "microbatches" && self.options.has("global-batch-size");
+        settings.iter().filter(|one| !is_said(one)).map(option).collect()
     }
 }
 

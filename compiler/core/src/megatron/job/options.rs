@@ -67,8 +67,8 @@ impl Options {
                 options.values.insert(name, None);
             } else if VALUES.contains(&name.as_str()) {
                 let next = || words.next_if(|word| !word.starts_with("--"));
-                let value =
-                    inline.map(str::to_owned).or_else(next).ok_or_else(|| format!("`--{name}` has no value"))?;
+                let value = inline.map(str::to_owned).or_else(next).filter(|value| !value.trim().is_empty());
+                let value = value.ok_or_else(|| format!("`--{name}` has no value"))?;
                 options.values.insert(name, Some(value));
             } else if let Some(known) = suggest::slip(&name, VALUES.into_iter().chain(SWITCHES)) {
                 return Err(format!("`--{name}` is not an option of Megatron-LM: did you mean `--{known}`?"));

@@ -125,7 +125,7 @@ fn search(passes: &mut Passes<'_>, plain: &Orders, least: (Time, Time)) {
     }
 }
 
-/// No schedule is shorter, and no longest stage.
+/// No schedule is shorter, and no longest span.
 fn least(job: &Job) -> (Time, Time) {
     let (heads, tails) = (job.heads(), job.tails());
     let mut least = (0, 0);

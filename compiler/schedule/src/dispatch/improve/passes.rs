@@ -22,7 +22,7 @@ const KEPT: usize = 4;
 /// Windows that are added to a short step to see what more of them take.
 const WINDOWS: usize = 6;
 
-/// How good a schedule is: how long, how long the longest stage of it is, and the sum of what its devices take.
+/// How good a schedule is: how long, how long its longest span is, and the sum of what its devices take.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Merit {
     pub length: Time,
