@@ -68,7 +68,7 @@ def errors(rank: int, group: Any, text: str) -> list[float]:
     """The errors of gradients, relative to the largest number of their tensors, and of the mean loss."""
     mesh = mesh_of("context", "pipe")
     program = pipec.loads(text)
-    mine = {}
+    mine: dict[int, nn.Module] = {}
     for stage, module in stages_of(program, mesh["context"]).items():
         if stage in program.stages_on(mesh["pipe"].get_local_rank()):
             mine[stage] = DistributedDataParallel(module, process_group=mesh["context"].get_group())
