@@ -123,5 +123,16 @@ class KnownShapes:
 
 def input_forms(given: Iterable[tuple[int, Iterable[Given | None]]]) -> dict[int, frozenset[Any]]:
     """The forms of the inputs of some stages, without those that have none."""
-    found = ((stage, frozenset(one.forms() for one in entries if one is not None)) for stage, entries in given)
-    return {stage: forms - {()} for stage, forms in found if forms - {()}}
+    found = {}
+    for stage, entries in given:
+        forms: list[Any] = []
+        before = None
+        for one in entries:
+            if one is not None and one is not before:  # Stages without inputs have the same nothing for all.
+                form = one.forms()
+                if form and form not in forms:
+                    forms.append(form)
+            before = one
+        if forms:
+            found[stage] = frozenset(forms)
+    return found
