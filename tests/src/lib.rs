@@ -23,3 +23,4 @@ pub mod steps;
 pub mod store;
 pub mod team;
 pub mod training;
+pub mod tree_sitter;

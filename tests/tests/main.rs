@@ -53,6 +53,7 @@ mod sums;
 mod tidy;
 mod torch;
 mod traps;
+mod tree_sitter;
 mod tune;
 mod ui;
 mod versions;

@@ -141,6 +141,19 @@ impl Case<'_> {
     }
 }
 
+/// The texts of all cases in their frames, by their titles.
+pub(crate) fn sources() -> Vec<(String, String)> {
+    let folder = root().join("tests/mistakes");
+    let around = read(&folder.join("frames.txt"));
+    let frames = frames(&around);
+    let texts = files(&folder, "txt").into_iter().filter(|path| !path.ends_with("frames.txt"));
+    let of_file = |path: std::path::PathBuf| {
+        let text = read(&path);
+        cases(&text, &frames).into_iter().map(|case| (case.title.to_owned(), case.source)).collect::<Vec<_>>()
+    };
+    texts.flat_map(of_file).collect()
+}
+
 const NAME: &str = "x.pipe";
 
 fn compiled(source: &str) -> (Compilation, Sources) {

@@ -1,0 +1,1 @@
+[(schedule) (layer) (model) (pipeline) (block) (body) (layers) (train)] @fold

@@ -1,0 +1,41 @@
+; Colours of words. The later pattern counts where several match.
+
+(name) @variable
+(comment) @comment
+(string) @string
+(standard_path) @string.special.path
+(number) @number
+(kind) @type.builtin
+(activation_name) @type.builtin
+(cost_name) @type.builtin
+(dtype) @type.builtin
+(number_type) @type.builtin
+(version) @constant.builtin
+(offloaded) @constant.builtin
+(reorder) @keyword
+
+(schedule_name) @type
+(schedule_name (name) @type)
+(schedule . "schedule" (schedule_name (name) @type.definition))
+(layer . "layer" (name) @type.definition)
+(model . "model" (name) @type.definition)
+(pipeline . "pipeline" (name) @type.definition)
+(parameter (name) @variable.parameter)
+(file_parameter (name) @constant)
+(argument (name) @variable.parameter "=")
+(call (name) @function)
+(use (name) @function)
+(tie (name) @variable)
+
+["activation" "all" "at" "auto" "block" "bubble" "checkpoint" "cost" "data" "devices" "every"
+ "fill" "from" "host" "input" "layer" "let" "loss" "memory" "microbatches" "minimum" "model"
+ "normal" "of" "offload" "on" "ones" "optimizer" "order" "output" "param" "peak" "pipeline" "place"
+ "precision" "recompute" "require" "schedule" "seed" "slices" "slots" "stages" "steps" "synthetic"
+ "train" "warmup" "weight" "weights" "with" "zero" "zeros"] @keyword
+"import" @keyword.import
+["if" "then" "else"] @keyword.conditional
+["for" "in" "repeat"] @keyword.repeat
+["and" "or" "not"] @keyword.operator
+["+" "-" "*" "/" "%" "=" "==" "!=" "<=" ">=" "<" ">" "&" ".."] @operator
+["{" "}" "(" ")" "[" "]"] @punctuation.bracket
+["," ":" "."] @punctuation.delimiter
