@@ -32,7 +32,7 @@ def targets() -> list[list[str]]:
     found = [[name] for name in names]
     found += [[name, "--width", "page", "--show", LAYERS] for name in names]
     found += [
-        ["std:1f1b", "std:zb_h1", "--title", "(a) 50% & more_#1 {x} ~ ^ \\ $", "--title", "(b) -- é …"],
+        ["std:1f1b", "std:zb_h1", "--title", "(a) 50% & more_#1 {x} ~ ^ \\ $", "--title", "(b) -- é …, ,, | ` ' λ ≤ ł Σ ² ₁ → ×"],
         ["std:v_half", "--set", "devices=8", "--set", "microbatches=24", "--crop", "fit", "--for", "paper"],
         ["std:1f1b", "--memory", "3"],
         ["tests/ui/deadlock/first_device_wants_its_backward.pipe"],

@@ -4,7 +4,7 @@
 use pipe_compiler::{Compilation, Request};
 use pipe_plot::figure::scene::{Anchor, Fill, Item, Scene, Shape, Step, Text};
 use pipe_plot::figure::{Crop, Layer, Look, Medium, SMALLEST, Title, draw, font};
-use pipe_plot::render::{pdf, svg};
+use pipe_plot::render::{pdf, svg, tikz};
 use pipe_schedule::timing::costs::StageCosts;
 use pipe_syntax::stdlib;
 use pipe_tests::cases::{compile_text, read, report, root, standard};
@@ -226,14 +226,61 @@ fn a_pdf_has_the_size_of_its_figure_and_its_fonts() {
     let compilation = standard("v_half", [4, 8], "F=1,B=1,W=1");
     let look = Look { width: Some(240.0), ..Look::of(Medium::Paper) };
     let scene = draw(&[&compilation], &look).expect("a figure");
-    let file = pdf::write(&scene);
+    let file = pdf::write(&scene).expect("a font with its letters");
     let text = String::from_utf8_lossy(&file);
     assert!(text.starts_with("%PDF-1.7") && text.trim_end().ends_with("%%EOF"));
     assert!(text.contains("/MediaBox [0 0 240 "), "{text}");
-    for part in ["/BaseFont /Arimo\n", "/BaseFont /Arimo-Bold", "/FontFile2", "/WinAnsiEncoding", "Timeline of v_half"]
+    for part in
+        ["/BaseFont /PIPEC+Arimo\n", "/BaseFont /PIPEC+Arimo-Bold", "/FontFile2", "/Identity-H", "Timeline of v_half"]
     {
         assert!(text.contains(part), "{part}");
     }
+}
+
+/// A figure with a title.
+fn titled(title: &str) -> Result<Scene, String> {
+    let look = Look { titles: vec![Title::Words(title.to_owned())], ..Look::of(Medium::Paper) };
+    draw(&[&standard("1f1b", [2, 2], "F=1,B=1,W=1")], &look)
+}
+
+#[test]
+fn titles_have_letters_of_many_languages() {
+    let title = "Zażółć gęślą jaźń, ≤ λ é Ω € → Привет ² ₁";
+    let scene = titled(title).expect("a figure");
+    assert!(svg::write(&scene).contains(&format!(">{title}</text>")));
+    // The letters of a PDF are numbers of glyphs, with a table of what they stand for.
+    let file = pdf::write(&scene).expect("a font with its letters");
+    let text = String::from_utf8_lossy(&file);
+    for letter in title.chars() {
+        assert!(text.contains(&format!("> <{:04X}>\n", u32::from(letter))), "{letter}");
+    }
+    // Fonts come with the letters of the figure alone.
+    assert!(file.len() < 16_000, "{} bytes", file.len());
+    let tex = tikz::write(&scene);
+    let gone = r"$\le$ $\lambda$ é $\Omega$ € →";
+    assert!(tex.contains(gone), "{tex}");
+}
+
+#[test]
+fn letters_that_no_font_has_are_named() {
+    let scene = titled("1F1B 流水 ж").expect("a figure");
+    assert!(svg::write(&scene).contains("流水"));
+    assert!(pdf::write(&scene).expect_err("no such letter").contains("lacks `流` (U+6D41)"));
+    assert_eq!(tikz::lacking(&scene).into_iter().collect::<String>(), "ж水流");
+    assert!(titled("a\nb").expect_err("two lines").contains("U+000A"));
+    // Those that the font lacks are no wider than high: the title is divided where it might be too wide.
+    let long = titled(&"流水 ".repeat(40)).expect("a figure");
+    assert!(wrong(&long, &Look::of(Medium::Paper)).is_empty());
+}
+
+#[test]
+fn tex_reads_every_letter_as_it_is_written() {
+    let scene = titled(r"\{$&#%_^~<>|`'--,, \lambda").expect("a figure");
+    let tex = tikz::write(&scene);
+    let words = r"{\textbackslash{}\{\$\&\#\%\_\textasciicircum{}\textasciitilde{}\textless{}\textgreater{}\textbar{}";
+    assert!(tex.contains(words), "{tex}");
+    assert!(tex.contains(r"\textasciigrave{}\textquotesingle{}-{}-,{}, \textbackslash{}lambda};"), "{tex}");
+    assert!(tikz::lacking(&scene).is_empty());
 }
 
 #[test]

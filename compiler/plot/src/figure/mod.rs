@@ -95,6 +95,12 @@ impl Look {
 /// or if the figure is too small.
 pub fn draw(compilations: &[&Compilation], look: &Look) -> Result<Scene, String> {
     let sizes = Sizes::of(look.medium);
+    let titles = look.titles.iter().map(|title| if let Title::Words(words) = title { words } else { "" });
+    // The last two are no letters either, and XML forbids them.
+    let is_none = |letter: &char| letter.is_control() || matches!(letter, '\u{fffe}' | '\u{ffff}');
+    if let Some(letter) = titles.flat_map(str::chars).find(is_none) {
+        return Err(format!("a title is one line of letters, and U+{:04X} is none", u32::from(letter)));
+    }
     let shown = compilations.iter().map(|one| Shown::new(one, look)).collect::<Result<Vec<_>, _>>()?;
     let other = shown.windows(2).find(|pair| pair[0].unit != pair[1].unit);
     if let (Some(pair), Some(Crop::Pieces(_))) = (other, &look.crop) {

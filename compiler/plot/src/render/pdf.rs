@@ -1,32 +1,60 @@
-//! Figures as PDF, one page as large as the figure, with its font in it (PDF 1.7, ISO 32000-1).
+//! Figures as PDF, one page as large as the figure, with the letters of its fonts in it (PDF 1.7, ISO 32000-1).
 
 use crate::figure::HATCH;
-use crate::figure::font::{self, advance};
+use crate::figure::font;
 use crate::figure::scene::{Anchor, Fill, Item, Length, Paint, Scene, Shape, Step, Stroke, Text};
 use crate::palette::Colour;
 use miniz_oxide::deflate::compress_to_vec_zlib;
-use pdf_writer::types::{ColorSpaceOperand, FontFlags, PaintType, TilingType};
+use pdf_writer::types::{CidFontType, ColorSpaceOperand, FontFlags, PaintType, SystemInfo, TilingType, UnicodeCmap};
 use pdf_writer::{Content, Filter, Finish, Name, Pdf, Rect, Ref, Str, TextStr};
-
-/// Arimo: as wide as Helvetica and Arial. Its licence is `fonts/OFL.txt`.
-const FONTS: [Font; 2] = [
-    Font { name: "Arimo", bold: false, file: include_bytes!("../../fonts/Arimo-Regular.ttf") },
-    Font { name: "Arimo-Bold", bold: true, file: include_bytes!("../../fonts/Arimo-Bold.ttf") },
-];
-/// What the letters of all fonts lie in, in thousandths of their size; and their ascent, descent and capitals.
-pub(crate) const BOUNDS: [f32; 4] = [-544.0, -389.0, 2797.0, 1043.0];
-pub(crate) const ASCENT: f32 = 905.0;
-pub(crate) const DESCENT: f32 = -212.0;
+use std::collections::BTreeMap;
+use subsetter::{GlyphRemapper, subset};
+use ttf_parser::GlyphId;
 
 /// Points of a pixel.
 const PIXEL: f64 = 0.75;
 /// How far the control points of a quarter of a circle are from its ends, by its radius.
 const ARC: f64 = 0.552_285;
 
+/// One of the two fonts of a figure, with the letters that it writes.
 struct Font {
-    name: &'static str,
     bold: bool,
-    file: &'static [u8],
+    /// What fonts are called of which a file has some letters: six capitals before their name.
+    name: &'static str,
+    /// The glyph of every letter.
+    glyphs: BTreeMap<char, GlyphId>,
+    /// Numbers them anew.
+    own: GlyphRemapper,
+}
+
+impl Font {
+    /// The font for some texts.
+    ///
+    /// # Errors
+    /// If it lacks a letter.
+    fn of<'t>(texts: impl Iterator<Item = &'t Text>, bold: bool) -> Result<Self, String> {
+        let letters = texts.filter(|text| text.bold == bold).flat_map(|text| text.words.chars());
+        let (mut glyphs, mut own) = (BTreeMap::new(), GlyphRemapper::new());
+        for letter in letters {
+            let glyph = font::face(bold).glyph_index(letter).ok_or_else(|| lacking(letter))?;
+            glyphs.insert(letter, glyph);
+        }
+        for glyph in glyphs.values() {
+            own.remap(glyph.0);
+        }
+        Ok(Self { bold, name: if bold { "PIPEC+Arimo-Bold" } else { "PIPEC+Arimo" }, glyphs, own })
+    }
+
+    /// The numbers of the glyphs of a text, two bytes each.
+    fn encoded(&self, words: &str) -> Vec<u8> {
+        let glyph = |letter| self.glyphs.get(&letter).and_then(|glyph| self.own.get(glyph.0)).unwrap_or(0);
+        words.chars().flat_map(|letter| glyph(letter).to_be_bytes()).collect()
+    }
+}
+
+fn lacking(letter: char) -> String {
+    let help = "write an .svg, which is shown in the fonts of its reader, or a .tex, which has those of the document";
+    format!("the font in a .pdf lacks {}: {help}", font::named(letter))
 }
 
 /// What the parts of the file are called.
@@ -36,18 +64,28 @@ const PAGE: i32 = 3;
 const CONTENT: i32 = 4;
 const INFO: i32 = 5;
 const IDLE: i32 = 6;
-/// Of the first font: itself, its description and its file; those of the second follow.
+/// Of the first font: itself, its glyphs, its description, its file and its letters; those of the second follow.
 const FIRST_FONT: i32 = 7;
+const PARTS_OF_FONT: i32 = 5;
 
 /// The name of the pattern of idle time.
 const HATCHED: Name<'static> = Name(b"Idle");
-/// The first letter of fonts, a space.
-const FIRST_LETTER: u8 = b' ';
-/// Letters of figures beyond ASCII, with their codes in Windows' code page 1252.
-const CODES: [(u8, char); 5] = [(0x85, '…'), (0x96, '–'), (0x97, '—'), (0xb7, '·'), (0xd7, '×')];
+/// Numbers of glyphs stand for themselves.
+const IDENTITY: Name<'static> = Name(b"Identity");
 
 /// A figure as PDF.
-pub fn write(scene: &Scene) -> Vec<u8> {
+///
+/// # Errors
+/// If its fonts lack a letter.
+pub fn write(scene: &Scene) -> Result<Vec<u8>, String> {
+    let items = || scene.parts.iter().flat_map(|part| &part.items);
+    let texts = || {
+        items().filter_map(|item| match item {
+            Item::Text(text) => Some(text),
+            Item::Shape(..) => None,
+        })
+    };
+    let fonts = [Font::of(texts(), false)?, Font::of(texts(), true)?];
     let scale = match scene.unit {
         Length::Pixel => PIXEL,
         Length::Point => 1.0,
@@ -63,30 +101,37 @@ pub fn write(scene: &Scene) -> Vec<u8> {
     let mut page = pdf.page(Ref::new(PAGE));
     page.media_box(Rect::new(0.0, 0.0, width, height)).parent(Ref::new(PAGES)).contents(Ref::new(CONTENT));
     let mut resources = page.resources();
-    let mut fonts = resources.fonts();
-    for (font, first) in FONTS.iter().zip((FIRST_FONT..).step_by(3)) {
-        fonts.pair(Name(font.name.as_bytes()), Ref::new(first));
+    let mut named = resources.fonts();
+    for (font, first) in numbered(&fonts) {
+        named.pair(Name(font.name.as_bytes()), Ref::new(first));
     }
-    fonts.finish();
+    named.finish();
     resources.patterns().pair(HATCHED, Ref::new(IDLE));
     resources.finish();
     page.finish();
     let mut content = Content::new();
     // From here on y grows downwards, as in the scene.
     content.transform([narrow(scale), 0.0, 0.0, narrow(-scale), 0.0, height]);
-    for item in scene.parts.iter().flat_map(|part| &part.items) {
+    let [regular, bold] = &fonts;
+    for item in items() {
         match item {
             Item::Shape(shape, paint) => self::shape(&mut content, shape, paint),
-            Item::Text(text) => self::text(&mut content, text),
+            Item::Text(own) => text(&mut content, own, if own.bold { bold } else { regular }),
         }
     }
     let packed = compress_to_vec_zlib(&content.finish(), 6);
     pdf.stream(Ref::new(CONTENT), &packed).filter(Filter::FlateDecode);
     idle(&mut pdf, height, scale);
-    for (font, first) in FONTS.iter().zip((FIRST_FONT..).step_by(3)) {
+    for (font, first) in numbered(&fonts) {
         embed(&mut pdf, font, first);
     }
-    pdf.finish()
+    Ok(pdf.finish())
+}
+
+/// Fonts, each with the number of its first part in the file.
+fn numbered(fonts: &[Font]) -> impl Iterator<Item = (&Font, i32)> {
+    let step = usize::try_from(PARTS_OF_FONT).expect("a few");
+    fonts.iter().zip((FIRST_FONT..).step_by(step))
 }
 
 /// The pattern of idle time. Patterns lie in the space of the page, whatever is transformed.
@@ -106,51 +151,47 @@ fn idle(pdf: &mut Pdf, height: f32, scale: f64) {
     pattern.resources();
 }
 
-/// A TrueType font with the letters of Windows' code page 1252 that it has.
+/// A TrueType font with the glyphs of a figure, and which letters they stand for.
 fn embed(pdf: &mut Pdf, font: &Font, first: i32) {
-    let [own, description, file] = [first, first + 1, first + 2].map(Ref::new);
-    // A font of one byte per letter that is no Type 1 font has no writer of its own.
-    let mut entry = pdf.indirect(own).dict();
-    entry.pair(Name(b"Type"), Name(b"Font")).pair(Name(b"Subtype"), Name(b"TrueType"));
-    entry.pair(Name(b"BaseFont"), Name(font.name.as_bytes())).pair(Name(b"Encoding"), Name(b"WinAnsiEncoding"));
-    entry.pair(Name(b"FirstChar"), i32::from(FIRST_LETTER)).pair(Name(b"LastChar"), i32::from(u8::MAX));
-    let letters = (FIRST_LETTER..=u8::MAX).map(|code| (code, letter(code)));
-    let widths = letters.map(|(_, letter)| letter.map_or(0, |letter| i32::from(advance(letter, font.bold))));
-    entry.insert(Name(b"Widths")).array().items(widths);
-    entry.pair(Name(b"FontDescriptor"), description);
+    let [own, glyphs, description, file, letters] = std::array::from_fn(|part| first + part as i32).map(Ref::new);
+    let name = Name(font.name.as_bytes());
+    pdf.type0_font(own)
+        .base_font(name)
+        .encoding_predefined(Name(b"Identity-H"))
+        .descendant_font(glyphs)
+        .to_unicode(letters);
+    let face = font::face(font.bold);
+    let thousandths = |length: f32| length * 1000.0 / f32::from(face.units_per_em());
+    let width = |glyph| face.glyph_hor_advance(GlyphId(glyph)).map_or(0.0, |width| thousandths(width.into()));
+    let registered =
+        |ordering: &'static [u8]| SystemInfo { registry: Str(b"Adobe"), ordering: Str(ordering), supplement: 0 };
+    let mut entry = pdf.cid_font(glyphs);
+    entry.subtype(CidFontType::Type2).base_font(name).system_info(registered(b"Identity"));
+    entry.font_descriptor(description).cid_to_gid_map_predefined(IDENTITY);
+    entry.widths().consecutive(0, font.own.remapped_gids().map(width));
     entry.finish();
     let mut about = pdf.font_descriptor(description);
-    about.name(Name(font.name.as_bytes())).flags(FontFlags::NON_SYMBOLIC);
-    let [left, bottom, right, top] = BOUNDS;
-    about.bbox(Rect::new(left, bottom, right, top)).italic_angle(0.0).ascent(ASCENT).descent(DESCENT);
-    about.cap_height(narrow(font::CAPITALS * 1000.0)).stem_v(if font.bold { 140.0 } else { 80.0 });
+    about.name(name).flags(FontFlags::SYMBOLIC).italic_angle(0.0).stem_v(if font.bold { 140.0 } else { 80.0 });
+    let bounds = face.global_bounding_box();
+    let [left, bottom, right, top] =
+        [bounds.x_min, bounds.y_min, bounds.x_max, bounds.y_max].map(|side| thousandths(side.into()));
+    about.bbox(Rect::new(left, bottom, right, top)).cap_height(narrow(font::CAPITALS * 1000.0));
+    about.ascent(thousandths(face.ascender().into())).descent(thousandths(face.descender().into()));
     about.font_file2(file);
     about.finish();
-    let packed = compress_to_vec_zlib(font.file, 9);
+    let part = subset(font::FILES[usize::from(font.bold)], 0, &font.own).expect("the font was read before");
+    let packed = compress_to_vec_zlib(&part, 9);
     let mut stream = pdf.stream(file, &packed);
-    let length = i32::try_from(font.file.len()).unwrap_or(i32::MAX);
-    stream.filter(Filter::FlateDecode).pair(Name(b"Length1"), length);
+    stream.filter(Filter::FlateDecode).pair(Name(b"Length1"), i32::try_from(part.len()).unwrap_or(i32::MAX));
+    stream.finish();
+    let mut map = UnicodeCmap::new(Name(b"Letters"), registered(b"UCS"));
+    for (letter, glyph) in &font.glyphs {
+        map.pair(font.own.get(glyph.0).unwrap_or(0), *letter);
+    }
+    pdf.cmap(letters, &map.finish());
 }
 
-/// The letter of a code of Windows' code page 1252, of those that figures write.
-fn letter(code: u8) -> Option<char> {
-    CODES.iter().find(|(own, _)| *own == code).map(|(_, letter)| *letter).or_else(|| {
-        let letter = char::from(code);
-        (' '..='~').contains(&letter).then_some(letter)
-    })
-}
-
-/// A text in that code page; letters that the font lacks are `?`.
-fn encoded(words: &str) -> Vec<u8> {
-    let code = |letter: char| {
-        let more = CODES.iter().find(|(_, own)| *own == letter).map(|(code, _)| *code);
-        let plain = u8::try_from(letter).ok().filter(|code| (b' '..=b'~').contains(code));
-        more.or(plain).unwrap_or(b'?')
-    };
-    words.chars().map(code).collect()
-}
-
-fn text(content: &mut Content, text: &Text) {
+fn text(content: &mut Content, text: &Text, font: &Font) {
     let width = font::width(&text.words, text.size, text.bold);
     let before = match text.anchor {
         Anchor::Start => 0.0,
@@ -159,10 +200,9 @@ fn text(content: &mut Content, text: &Text) {
     };
     let [x, y] = [text.at[0] - before, text.at[1]].map(narrow);
     fill_colour(content, text.colour);
-    let name = FONTS[usize::from(text.bold)].name;
-    content.begin_text().set_font(Name(name.as_bytes()), narrow(text.size));
+    content.begin_text().set_font(Name(font.name.as_bytes()), narrow(text.size));
     // Letters stand upright where y grows downwards.
-    content.set_text_matrix([1.0, 0.0, 0.0, -1.0, x, y]).show(Str(&encoded(&text.words))).end_text();
+    content.set_text_matrix([1.0, 0.0, 0.0, -1.0, x, y]).show(Str(&font.encoded(&text.words))).end_text();
 }
 
 fn shape(content: &mut Content, shape: &Shape, paint: &Paint) {

@@ -6,26 +6,74 @@ use crate::palette::Colour;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// Letters that mean something else to TeX, or that its fonts have under a name.
-const LETTERS: [(char, &str); 17] = [
-    ('\\', r"\textbackslash{}"),
-    ('{', r"\{"),
-    ('}', r"\}"),
-    ('$', r"\$"),
-    ('&', r"\&"),
-    ('#', r"\#"),
-    ('%', r"\%"),
-    ('_', r"\_"),
-    ('^', r"\textasciicircum{}"),
-    ('~', r"\textasciitilde{}"),
-    ('<', r"\textless{}"),
-    ('>', r"\textgreater{}"),
-    ('…', r"\ldots{}"),
-    ('–', "--"),
-    ('—', "---"),
-    ('·', r"\textperiodcentered{}"),
-    ('×', r"$\times$"),
+/// Letters that mean something else to TeX, or that its fonts have elsewhere.
+const NAMED: [(char, &str); 19] = [
+    ('\\', "textbackslash"),
+    ('^', "textasciicircum"),
+    ('~', "textasciitilde"),
+    ('`', "textasciigrave"),
+    ('\'', "textquotesingle"),
+    ('<', "textless"),
+    ('>', "textgreater"),
+    ('|', "textbar"),
+    ('{', "{"),
+    ('}', "}"),
+    ('$', "$"),
+    ('&', "&"),
+    ('#', "#"),
+    ('%', "%"),
+    ('_', "_"),
+    ('…', "ldots"),
+    ('–', "textendash"),
+    ('—', "textemdash"),
+    ('·', "textperiodcentered"),
 ];
+
+/// Letters that are mathematics to TeX. Capitals that look like Latin ones are those.
+const MATHEMATICS: [(&str, &str); 3] = [
+    (
+        "αβγδεζηθικλμνξοπρςστυφχψωϑϕϖϱϵ",
+        r"\alpha \beta \gamma \delta \varepsilon \zeta \eta \theta \iota \kappa \lambda \mu \nu \xi o \pi \rho \varsigma \sigma \tau \upsilon \varphi \chi \psi \omega \vartheta \phi \varpi \varrho \epsilon",
+    ),
+    (
+        "ΑΒΓΔΕΖΗΘΙΚΛΜΝΞΟΠΡΣΤΥΦΧΨΩ∆",
+        r"\mathrm{A} \mathrm{B} \Gamma \Delta \mathrm{E} \mathrm{Z} \mathrm{H} \Theta \mathrm{I} \mathrm{K} \Lambda \mathrm{M} \mathrm{N} \Xi \mathrm{O} \Pi \mathrm{P} \Sigma \mathrm{T} \Upsilon \Phi \mathrm{X} \Psi \Omega \Delta",
+    ),
+    (
+        "×≤≥≠≈≡−∞∂∑∏√∫∩∙∕↔′″ℓ⁰⁴⁵⁶⁷⁸⁹⁺⁻ⁿ₀₁₂₃₄₅₆₇₈₉₊₋ₙ",
+        r"\times \le \ge \ne \approx \equiv - \infty \partial \sum \prod \surd \int \cap \bullet / \leftrightarrow {}' {}'' \ell {}^0 {}^4 {}^5 {}^6 {}^7 {}^8 {}^9 {}^+ {}^- {}^n {}_0 {}_1 {}_2 {}_3 {}_4 {}_5 {}_6 {}_7 {}_8 {}_9 {}_+ {}_- {}_n",
+    ),
+];
+
+/// Letters beyond ASCII that LaTeX reads as they are and its usual fonts have.
+const PLAIN: &str = concat!(
+    "¡¢£¤¥¦§¨©ª¬®¯°±²³´µ¶¸¹º¼½¾¿ÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜÝßàáâãäåæçèéêëìíîïñòóôõö÷øùúûüýÿĀāĂăĆćĈĉĊċČčĎďĒēĔĕĖėĚěĜĝĞğ",
+    "ĠġĢģĤĥĨĩĪīĬĭİıĲĳĴĵĶķĹĺĻļĽľŁłŃńŅņŇňŌōŎŏŐőŒœŔŕŖŗŘřŚśŜŝŞşŠšŢţŤťŨũŪūŬŭŮůŰűŴŵŶŷŸŹźŻżŽžƒȘșȚțẞ‐‖‘’“”†‡•‰‱⁄₡₤₦₩₫€₱℃№",
+    "℗℞℠™℧←↑→↓◦",
+);
+
+/// What TeX reads for a letter, and none if the usual fonts of LaTeX lack it.
+fn written(letter: char) -> Option<String> {
+    if let Some((_, name)) = NAMED.iter().find(|(own, _)| *own == letter) {
+        let end = if name.len() > 1 { "{}" } else { "" };
+        return Some(format!("\\{name}{end}"));
+    }
+    let formula = |(letters, formulas): &(&str, &str)| {
+        let place = letters.chars().position(|own| own == letter)?;
+        Some(format!("${}$", formulas.split(' ').nth(place)?))
+    };
+    let plain = || ((' '..='~').contains(&letter) || PLAIN.contains(letter)).then(|| letter.to_string());
+    MATHEMATICS.iter().find_map(formula).or_else(plain)
+}
+
+/// The letters of a figure that the usual fonts of LaTeX lack; they are written as they are.
+pub fn lacking(scene: &Scene) -> BTreeSet<char> {
+    let words = scene.parts.iter().flat_map(|part| &part.items).map(|item| match item {
+        Item::Text(text) => text.words.as_str(),
+        Item::Shape(..) => "",
+    });
+    words.flat_map(str::chars).filter(|letter| written(*letter).is_none()).collect()
+}
 
 /// A figure as a `tikzpicture`.
 pub fn write(scene: &Scene) -> String {
@@ -88,11 +136,17 @@ fn text(tex: &mut String, text: &Text, unit: f64) {
         Anchor::End => "base east",
     };
     let size = length(text.size * unit);
-    let weight = if text.bold { "\\bfseries" } else { "" };
-    let letter = |letter: char| {
-        LETTERS.iter().find(|(own, _)| *own == letter).map_or(letter.to_string(), |(_, tex)| (*tex).to_owned())
-    };
-    let words: String = text.words.chars().map(letter).collect();
+    let weight = if text.bold { "\\bfseries\\boldmath" } else { "" };
+    let mut words = String::new();
+    let mut before = None;
+    for letter in text.words.chars() {
+        // TeX makes one letter of several of these.
+        if matches!(letter, '-' | ',') && before == Some(letter) {
+            words.push_str("{}");
+        }
+        words += &written(letter).unwrap_or_else(|| letter.to_string());
+        before = Some(letter);
+    }
     let _ = writeln!(
         tex,
         "\\node[anchor={anchor}, text={}, font=\\sffamily\\fontsize{{{size}bp}}{{{size}bp}}\\selectfont{weight}] at {} {{{words}}};",

@@ -10,10 +10,11 @@ use crate::input::{Format, TimedArguments};
 use crate::output::diagnostics::Look;
 use crate::output::findings::{outcome, show_diagnostics};
 use crate::output::wrap::fit;
-use crate::output::{Failure, colours_out, form_of, print, print_page, terminal_width, write, write_with};
+use crate::output::{Failure, colours_out, form_of, print, print_page, terminal_width, warn, write, write_with};
 use figure::Width;
 use pipe_compiler::{Certificates, Compilation};
 use pipe_plot::figure::Medium;
+use pipe_plot::figure::font::named;
 use pipe_plot::render::{pdf, svg, tikz};
 use pipe_plot::{Picture, figure as figures};
 use pipe_syntax::source::Sources;
@@ -116,8 +117,16 @@ fn write_figure(arguments: &Arguments, path: &Path, form: Form) -> Result<Outcom
     let all: Vec<&Compilation> = compilations.iter().collect();
     let scene = figures::draw(&all, &look).map_err(Failure::Usage)?;
     match form {
-        Form::Pdf => write(path, pdf::write(&scene))?,
-        Form::Tikz => write(path, tikz::write(&scene))?,
+        Form::Pdf => write(path, pdf::write(&scene).map_err(Failure::Usage)?)?,
+        Form::Tikz => {
+            write(path, tikz::write(&scene))?;
+            let lacking: Vec<String> = tikz::lacking(&scene).into_iter().map(named).collect();
+            if !lacking.is_empty() {
+                let (letters, verb) = (lacking.join(", "), if lacking.len() == 1 { "is" } else { "are" });
+                let help = "the document needs one with all letters of the title";
+                warn(&format!("{letters} {verb} not in LaTeX's usual fonts: {help}"));
+            }
+        }
         Form::Svg | Form::Page => write(path, svg::write(&scene))?,
     }
     say_written(arguments, path)?;
