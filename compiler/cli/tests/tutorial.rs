@@ -145,11 +145,22 @@ fn compare(path: &Path, drawn: &str) {
 
 /// The pages of the book.
 fn pages(folder: &Path) -> Vec<PathBuf> {
+    files(folder, "md")
+}
+
+/// Pictures of the book.
+fn pictures(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    files(&folder.canonicalize().expect("a folder of pictures"), ending)
+}
+
+/// The files of a folder and those below it with an ending.
+fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).expect("a folder of the book").filter_map(Result::ok).map(|entry| entry.path());
     let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
     let mut found: Vec<PathBuf> =
-        files.into_iter().filter(|path| path.extension().is_some_and(|end| end == "md")).collect();
-    found.extend(folders.iter().filter(|path| !path.ends_with("node_modules")).flat_map(|path| pages(path)));
+        files.into_iter().filter(|path| path.extension().is_some_and(|end| end == ending)).collect();
+    let folders = folders.iter().filter(|path| !path.ends_with("node_modules"));
+    found.extend(folders.flat_map(|path| self::files(path, ending)));
     found.sort();
     found
 }
@@ -182,13 +193,30 @@ fn pictures_are_what_the_command_above_them_draws() {
             let is_rejected = ended.error.contains("error[");
             ended.with(i32::from(is_rejected));
             compare(&path, &read(&output));
-            drawn.push(name);
+            drawn.push(path.canonicalize().expect("it was compared"));
         }
     }
-    let files = fs::read_dir(book.join("images/book")).expect("its pictures").filter_map(Result::ok);
-    let stale: Vec<_> = files
-        .map(|file| file.file_name().to_string_lossy().into_owned())
-        .filter(|name| !drawn.contains(name))
-        .collect();
-    assert!(stale.is_empty(), "no page shows {stale:?} of docs/images/book");
+    // Those of the gallery have a test of their own, and the tutorial's own commands draw its pictures.
+    let images = book.join("images").canonicalize().expect("it has pictures");
+    let is_elsewhere = |path: &PathBuf| ["gallery", "tutorial"].iter().any(|name| path.starts_with(images.join(name)));
+    let drawn_here = pictures(&images, "svg").into_iter().filter(|path| !is_elsewhere(path));
+    let stale: Vec<PathBuf> = drawn_here.filter(|path| !drawn.contains(path)).collect();
+    assert!(stale.is_empty(), "no page draws {stale:?}");
+}
+
+#[test]
+fn every_picture_is_on_a_page() {
+    let images = repository().join("docs/images");
+    let mut shown = Vec::new();
+    for page in pages(&repository().join("docs")) {
+        let folder = page.parent().expect("in the book").to_owned();
+        let text = read(&page);
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        shown.extend(links.filter_map(|link| folder.join(link).canonicalize().ok()));
+    }
+    let all: Vec<PathBuf> = ["svg", "png"].iter().flat_map(|ending| pictures(&images, ending)).collect();
+    assert!(all.len() > 60, "{} pictures", all.len());
+    let whole = |path: &PathBuf| path.canonicalize().expect("it is there");
+    let stale: Vec<&PathBuf> = all.iter().filter(|path| !shown.contains(&whole(path))).collect();
+    assert!(stale.is_empty(), "no page shows {stale:?}");
 }
