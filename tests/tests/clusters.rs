@@ -11,6 +11,7 @@ use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::TaskKind;
 use pipe_model::transformer::exchanges::Collective;
 use pipe_schedule::units::Ticks;
+use pipe_syntax::diagnostic::edited;
 use pipe_syntax::source::Source;
 use pipe_tests::cases::{compile_text, expect, files, read, report, root};
 use pipec::output::diagnostics::{Look, draw};
@@ -39,17 +40,25 @@ fn uneven() -> Cluster {
 
 #[test]
 fn mistakes_are_told_with_their_places() {
-    let mut failures = Vec::new();
+    let (mut failures, mut n_edited) = (Vec::new(), 0);
     for path in files(&root().join("tests/data/clusters"), "toml") {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
-        let Err(wrong) = Cluster::read(Source { name, text: read(&path) }) else {
+        let (text, own) = (read(&path), name.clone());
+        let Err(wrong) = Cluster::read(Source { name, text: text.clone() }) else {
             failures.push(format!("{} is read", path.display()));
             continue;
         };
         let drawn = draw(&wrong.0, &wrong.1, Look { width: 120, colours: false });
         failures.extend(expect(&path.with_extension("stderr"), &drawn));
+        for one in wrong.0.iter().filter(|one| !one.edits().is_empty()) {
+            n_edited += 1;
+            let again = Cluster::read(Source { name: own.clone(), text: edited(&text, one.edits()) });
+            let left = again.err().map(|wrong| wrong.0).unwrap_or_default();
+            failures.extend(left.iter().filter(|left| left.message == one.message).map(|left| left.message.clone()));
+        }
     }
     report(&failures);
+    assert!(n_edited > 0, "no unit is corrected");
 }
 
 #[test]

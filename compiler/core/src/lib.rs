@@ -174,8 +174,7 @@ fn steps(
             return torch::in_cells(found, table);
         }
         let judge = |text| judge(Source { name: name.clone(), text }, loader, request);
-        let runs = |text| judge(text).is_some_and(|found| found.is_empty());
-        let found = suggest_fix::order::with_edits(found, &elaborated.schedule, sources, runs);
+        let found = suggest_fix::order::with_edits(found, &elaborated.schedule, sources, judge);
         suggest_fix::statements::with_edits(found, &elaborated.schedule, sources, judge)
     });
     let (order, stages) = both(order, stages)?;

@@ -102,7 +102,7 @@ impl Walker {
                     self.value(count);
                     self.within(|walker| walker.statements(body));
                 }
-                Statement::For { variable, start, end, body } => {
+                Statement::For { variable, start, end, body, .. } => {
                     self.values([start, end]);
                     self.within(|walker| {
                         walker.bind(NameKind::Variable, variable, variable.span);

@@ -89,6 +89,8 @@ pub struct ModelCall {
     pub arguments: BTreeMap<String, i64>,
     /// Type of its numbers: weights, activations, gradients, optimizer state and loss.
     pub precision: DType,
+    /// The line that says so, if there is one.
+    pub precision_line: Option<Span>,
 }
 
 /// What a file means.

@@ -5,7 +5,7 @@ use super::value::{FILE, Table, Value, amount, error, kind, quantity, whole};
 use super::{Cluster, Host, Link, MAX_DEVICE_SLOTS, Rates};
 use pipe_ir::units::Bytes;
 use pipe_schedule::units::Ticks;
-use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics, Edit};
 use pipe_syntax::json::mark;
 use pipe_syntax::source::{Source, Sources};
 use pipe_syntax::suggest;
@@ -336,7 +336,10 @@ fn unit_of<'v>(key: &str, value: &'v Value<'_>, of: Dimension) -> Result<(&'v st
     };
     of.unit(text).map(|size| (text.as_ref(), size)).ok_or_else(|| {
         let one = wrong("not known", format!("`{text}` is not a unit of {}", of.words()));
-        Diagnostic { help: suggest::help(text, of.unit_names()), ..one }
+        let place = one.labels.first().map(|label| label.span);
+        let edit = place.zip(suggest::closest(text, of.unit_names()));
+        let edit = edit.map(|(span, meant)| Edit { span, text: format!("\"{meant}\"") });
+        Diagnostic { help: suggest::help(text, of.unit_names()), ..one }.edit_with(edit)
     })
 }
 

@@ -152,14 +152,20 @@ pub(super) fn amount(
 fn wrong_unit(name: &str, text: &str, of: Dimension, place: &Range<usize>) -> Diagnostic {
     let (number, unit) = split(text);
     let message = format!("expected {} with its unit for `{name}`, found `{text}`", of.words());
+    let meant = suggest::closest(unit, of.unit_names());
     let help = match (of, unit) {
         (Dimension::Bandwidth, "Gb/s" | "Mb/s" | "Tb/s") => {
             let prefix = &unit[..1];
             Some(format!("write `{number}{prefix}bit/s` for bits, or `{number}{prefix}B/s` for bytes"))
         }
-        _ => suggest::closest(unit, of.unit_names())
+        _ => meant
             .map(|unit| format!("did you mean `{number}{unit}`?"))
             .or_else(|| Some(format!("write it as in `{name} = \"{}\"`", of.example()))),
     };
-    Diagnostic { help, ..error(place, "here", message) }
+    let one = Diagnostic { help, ..error(place, "here", message) };
+    let is_clear = one.help.as_ref().is_some_and(|help| help.starts_with("did you mean"));
+    match meant.filter(|_| is_clear) {
+        Some(unit) => one.edit(span(FILE, place.start, place.end), format!("\"{number}{unit}\"")),
+        None => one,
+    }
 }

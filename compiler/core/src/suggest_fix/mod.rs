@@ -8,6 +8,7 @@
 //! cheaper than one with, then the one with least extra time by the timeline, then the one that was
 //! tried first.
 
+mod blocks;
 mod change;
 pub(crate) mod offload;
 pub(crate) mod order;

@@ -13,6 +13,9 @@ use pipe_syntax::expr::errors::unknown_name;
 use pipe_syntax::expr::number::Number;
 use pipe_syntax::source::Span;
 
+/// What helps where a number has no place in `f32`.
+pub(super) const TOO_LARGE: &str = "write `precision f64` in the pipeline for numbers up to 1.8e308";
+
 /// Evaluates with some names in scope, adding nodes to a tape.
 pub(super) struct Evaluator<'a> {
     /// What names stand for.
@@ -94,7 +97,7 @@ impl Evaluator<'_> {
             Some(number) => {
                 let message = format!("{number:e} is too large for a number of type {}", self.tape.precision());
                 let error = Diagnostic::error(Code::OutOfRange, span, "in a tensor", message);
-                self.fail(error.help("write `precision f64` in the pipeline for numbers up to 1.8e308"))
+                self.fail(error.help(TOO_LARGE))
             }
             None if value == Value::Unknown => Err(Reported),
             None => self.fail(value.is_not(span, "a tensor")),

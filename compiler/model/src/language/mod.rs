@@ -42,7 +42,19 @@ pub fn elaborate(files: &Files, call: &ModelCall, parameters: &BTreeMap<String, 
         return Err(vec![Diagnostic::error(Code::UnknownName, call.span, "called here", message)]);
     };
     let layers = files.layer_names().filter_map(|name| Some((name, files.layer(name)?))).collect();
-    elaborate_with(model, &layers, call, parameters)
+    let found = elaborate_with(model, &layers, call, parameters);
+    found.map_err(|all| all.into_iter().map(|one| with_precision(one, call)).collect())
+}
+
+/// A finding with the edit of the pipeline that its help speaks of.
+fn with_precision(found: Diagnostic, call: &ModelCall) -> Diagnostic {
+    if found.help.as_deref() != Some(evaluator::TOO_LARGE) {
+        return found;
+    }
+    match call.precision_line {
+        Some(line) => found.edit(line, "precision f64"),
+        None => found.edit(Span { start: call.span.end, ..call.span }, "\nprecision f64"),
+    }
 }
 
 /// The same, given the model and the layers by their names.

@@ -138,6 +138,8 @@ pub enum Statement {
         start: Expr,
         /// One past the last number.
         end: Expr,
+        /// The bracket behind it.
+        open: Span,
         /// What is repeated.
         body: Vec<Self>,
     },

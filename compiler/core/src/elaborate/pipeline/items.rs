@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub(super) struct Items<'a> {
     pub(super) model: Option<&'a Call>,
     pub(super) config: Option<&'a Call>,
-    pub(super) precision: DType,
+    pub(super) precision: (DType, Option<Span>),
     pub(super) devices: Option<(&'a Expr, [Option<&'a Expr>; 2])>,
     pub(super) microbatches: Option<&'a Expr>,
     pub(super) schedule: Option<&'a Call>,
@@ -37,7 +37,7 @@ pub(super) fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> 
             PipelineItem::Config(call) => ("model", items.config.insert(call).span),
             PipelineItem::Schedule(call) => ("schedule", items.schedule.insert(call).span),
             PipelineItem::Precision { dtype, span } => {
-                items.precision = *dtype;
+                items.precision = (*dtype, Some(*span));
                 ("precision", *span)
             }
             PipelineItem::Devices { count, memory, host, span } => {
@@ -118,12 +118,29 @@ pub(super) fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> 
 
 /// The edit that joins the last of some items with the one before it, where both are lists of the same kind.
 fn joined(items: &[PipelineItem]) -> Option<Edit> {
-    use PipelineItem::{Activation, Cost, Recompute};
+    use PipelineItem::{Activation, Cost, Offload, Recompute};
     let [.., first, second] = items else { return None };
     let (end, behind) = match (first, second) {
         (Cost { span, .. }, Cost { durations: list, .. })
         | (Activation { span, .. }, Activation { shares: list, .. }) => (span.end, list.first()?.0.span),
         (Recompute { stages: Some(_), span }, Recompute { stages: Some(list), .. }) => (span.end, list.first()?.0.span),
+        (Offload { words: first, span }, Offload { words: second, span: line }) => {
+            // `auto` stands alone, and what is said again goes as a line.
+            if first.is_empty() || second.is_empty() {
+                return None;
+            }
+            if second.iter().all(|word| first.contains(word)) {
+                return Some(Edit { span: *line, text: String::new() });
+            }
+            if second.iter().any(|word| first.contains(word)) {
+                return None;
+            }
+            let keyword = u32::try_from("offload".len()).expect("a short word");
+            return Some(Edit {
+                span: Span { start: span.end, end: line.start + keyword, ..*line },
+                text: ",".to_owned(),
+            });
+        }
         _ => return None,
     };
     Some(Edit { span: Span { start: end, end: behind.start, ..behind }, text: ", ".to_owned() })

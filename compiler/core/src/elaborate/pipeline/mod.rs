@@ -13,7 +13,7 @@ use super::parameters::{chosen, setting};
 use super::schedule::{self, ScheduleSetting, Steps};
 use super::{DEFAULT_DEVICES, DEFAULT_MICROBATCHES, Request};
 use items::items_of;
-use number::{outside, ratio, time, whole};
+use number::{outside, ratio, scaled, time, whole};
 use pipe_ir::graph::DType;
 use pipe_ir::units::Bytes;
 use pipe_model::pipeline::{Elaborated, ModelCall, Pipeline};
@@ -30,6 +30,7 @@ use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::edits;
 use pipe_syntax::expr::arguments::{Callee, Values, bind};
 use pipe_syntax::expr::evaluate::{evaluate, exact};
+use pipe_syntax::expr::scope::Fault;
 use pipe_syntax::files::Files;
 use pipe_syntax::limits::{MAX_COST, MAX_DEVICES, MAX_MICROBATCHES, Report, within};
 use pipe_syntax::source::Span;
@@ -241,7 +242,7 @@ fn written<'a>(
 
 fn model_call(
     files: &Files,
-    (call, precision): (&Call, DType),
+    (call, (precision, precision_line)): (&Call, (DType, Option<Span>)),
     request: &Request,
     parameters: &Values,
     report: &mut Report,
@@ -264,7 +265,7 @@ fn model_call(
     let callee = Callee { declared: name, parameters: parameters_of, settings, evaluate: exact };
     let arguments = bind(callee, Some(call), parameters);
     let arguments = arguments.map_err(|errors| report.extend(errors)).ok()?;
-    Some(ModelCall { model: declared.name.text.clone(), span: call.span, arguments, precision })
+    Some(ModelCall { model: declared.name.text.clone(), span: call.span, arguments, precision, precision_line })
 }
 
 fn unknown<'n>(word: &str, name: &ast::Name, known: impl Iterator<Item = &'n str>) -> Diagnostic {
@@ -299,7 +300,7 @@ fn parameter_for(limit: &ast::Limit, files: &Files, parameters: &Values) -> Opti
 }
 
 /// The number that a requirement allows: of bytes a whole one.
-fn number(subject: Subject, expr: &Expr, parameters: &Values) -> Result<Ratio, pipe_syntax::expr::scope::Fault> {
+fn number(subject: Subject, expr: &Expr, parameters: &Values) -> Result<Ratio, Fault> {
     if subject.is_in_bytes() {
         return whole(expr, parameters, 0, &format!("`{}`", subject.word())).map(Ratio::whole);
     }
@@ -316,7 +317,8 @@ fn stage_costs(
     let written: Vec<Span> = durations.iter().map(|(name, expr)| Span { end: expr.span.end, ..name.span }).collect();
     for (index, (name, expr)) in durations.iter().enumerate() {
         let cut = if written.len() == 1 { Some(line) } else { edits::one_of(&written, index) };
-        let time = report.take(time(expr, parameters))?;
+        let time = time(expr, parameters).map_err(|found| Box::new(scaled(*found, durations, parameters)));
+        let time = report.take(time)?;
         if time.0 > MAX_COST {
             let message = format!("`{}` takes {time}; at most {} units are possible", name.text, Ticks(MAX_COST));
             report.add(*outside(expr.span, message));

@@ -2,11 +2,12 @@
 
 use pipe_schedule::ratio::{Ratio, gcd};
 use pipe_schedule::units::Ticks;
-use pipe_syntax::ast::{Expr, ExprKind};
-use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::ast::{self, BinaryOp, Expr, ExprKind};
+use pipe_syntax::diagnostic::{Code, Diagnostic, Edit};
 use pipe_syntax::expr::arguments::Values;
 use pipe_syntax::expr::evaluate::{exact, explained, fraction};
 use pipe_syntax::expr::scope::Fault;
+use pipe_syntax::fraction::Fraction;
 use pipe_syntax::limits::MAX_COST;
 use pipe_syntax::source::Span;
 
@@ -28,16 +29,62 @@ pub(super) fn time(expr: &Expr, values: &Values) -> Result<Ticks, Fault> {
     if above < 0 {
         return fail("is below 0", None);
     }
-    let scaled = above * MILLION;
-    if scaled % below != 0 {
-        let by = below / gcd(below, MILLION);
-        let help = format!("costs may have any unit: multiply all of them by {by}");
-        return fail("has more than 6 digits after the decimal point", Some(help));
+    let millionths = above * MILLION;
+    if millionths % below != 0 {
+        return fail("has more than 6 digits after the decimal point", Some(help(finer(below))));
     }
-    match u64::try_from(scaled / below) {
+    match u64::try_from(millionths / below) {
         Ok(value) => Ok(Ticks(value)),
         Err(_) => fail("is too large", None),
     }
+}
+
+fn help(by: i128) -> String {
+    format!("costs may have any unit: multiply all of them by {by}")
+}
+
+/// By how much a time that is a fraction with this denominator has to be multiplied to have six digits.
+fn finer(below: i128) -> i128 {
+    below / gcd(below, MILLION)
+}
+
+/// A finding of [`time`] about a cost with the edits that multiply all costs of its line, so that each has six digits.
+pub(super) fn scaled(found: Diagnostic, costs: &[(ast::Name, Expr)], values: &Values) -> Diagnostic {
+    match multiplied(costs, values).filter(|_| found.help.is_some()) {
+        Some((by, edits)) => {
+            edits.into_iter().fold(found.help(help(by)), |found, edit| found.edit(edit.span, edit.text))
+        }
+        None => found,
+    }
+}
+
+/// A number, and the edits that multiply all costs of a line by it. None where a cost is not known, or where they would
+/// be too large.
+fn multiplied(costs: &[(ast::Name, Expr)], values: &Values) -> Option<(i128, Vec<Edit>)> {
+    let each: Vec<(&Expr, Fraction)> =
+        costs.iter().map(|(_, expr)| Some((expr, fraction(expr, values).ok()?))).collect::<Option<_>>()?;
+    let by = each.iter().try_fold(1_i128, |all, (_, value)| {
+        let own = finer(value.parts().1);
+        all.checked_mul(own / gcd(all, own)).filter(|all| *all <= MILLION)
+    })?;
+    let edit = |(expr, value): &(&Expr, Fraction)| {
+        let (above, below) = value.parts();
+        let before = Span { end: expr.span.start, ..expr.span };
+        let insert = |span: Span, text: String| vec![Edit { span, text }];
+        match &expr.kind {
+            ExprKind::Integer(_) if below == 1 => insert(expr.span, (above * by).to_string()),
+            ExprKind::Integer(_)
+            | ExprKind::Decimal(_)
+            | ExprKind::Name(_)
+            | ExprKind::Call(_)
+            | ExprKind::Binary(BinaryOp::Multiply | BinaryOp::Divide, ..) => insert(before, format!("{by} * ")),
+            _ => {
+                let behind = Span { start: expr.span.end, ..expr.span };
+                vec![Edit { span: before, text: format!("{by} * (") }, Edit { span: behind, text: ")".to_owned() }]
+            }
+        }
+    };
+    Some((by, each.iter().flat_map(edit).collect()))
 }
 
 /// The value of an expression as a ratio of two numbers.

@@ -99,10 +99,11 @@ pub(super) fn resolve<'a>(writer: &mut Writer<'a>, statements: &'a [Statement]) 
                 let body = resolve(writer, body)?;
                 Ok(count.map(|count| Step::Repeat { count, body }))
             }
-            Statement::For { variable, start, end, body } => {
+            Statement::For { variable, start, end, open, body } => {
                 let ends = writer.scope.number(start).and_then(|start| Ok((start, writer.scope.number(end)?)));
                 let ends = writer.report.take(ends);
-                empty_loop::check(variable, start, end).into_iter().for_each(|found| writer.report.add(found));
+                let found = empty_loop::check(variable, [start, end], (*open, body));
+                found.into_iter().for_each(|found| writer.report.add(found));
                 let variable = writer.variable(variable)?;
                 let body = resolve(writer, body)?;
                 Ok(ends.map(|(start, end)| Step::For { variable, start, end, body }))

@@ -217,7 +217,7 @@ fn unique<'a>(name: &'a ast::Name, declared: &mut BTreeMap<&'a str, Span>, repor
     declared.insert(&name.text, name.span);
 }
 
-fn variables_of<'a>(body: &'a [Statement], names: &mut Vec<&'a ast::Name>) {
+pub(super) fn variables_of<'a>(body: &'a [Statement], names: &mut Vec<&'a ast::Name>) {
     for statement in body {
         match statement {
             Statement::Let(binding) => names.push(&binding.name),

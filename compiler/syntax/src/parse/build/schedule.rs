@@ -2,6 +2,7 @@
 
 use super::{Builder, Parts, Rule, unexpected};
 use crate::ast::{Block, BlockTask, Order, ScheduleItem, Statement, Weights};
+use crate::source::Span;
 use pest::iterators::Pair;
 use pipe_ir::task::TaskKind;
 
@@ -77,12 +78,12 @@ impl Builder<'_> {
             }
             Rule::r#for => {
                 let mut parts = Parts::of(pair);
-                Statement::For {
-                    variable: self.name(&parts.need()),
-                    start: self.expr(parts.need()),
-                    end: self.expr(parts.need()),
-                    body: self.body(parts.need()),
-                }
+                let variable = self.name(&parts.need());
+                let (start, end) = (self.expr(parts.need()), self.expr(parts.need()));
+                let body = parts.need();
+                let open = self.span(&body);
+                let open = Span { end: open.start + 1, ..open };
+                Statement::For { variable, start, end, open, body: self.body(body) }
             }
             Rule::r#if => self.branches(pair),
             Rule::task => {
