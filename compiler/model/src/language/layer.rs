@@ -25,6 +25,8 @@ pub(super) struct Instance<'a, 'm> {
     pub call: Span,
     /// Its name in the program.
     pub name: String,
+    /// Its parameters with their numbers, as in `hidden = 64, heads = 4`.
+    pub values: String,
     /// What flows in, by input: the number of a layer and the type of its output, where they are known.
     pub inputs: Vec<Option<(usize, TensorType)>>,
     /// Its weights that are those of layers before, by name.
@@ -76,7 +78,8 @@ impl Instance<'_, '_> {
             check_used(&tape, output, &leaves, &mut findings);
         }
         let flow = flow_out(&tape, output, ends.first());
-        let note = format!("in the layer `{}` of the model", self.name);
+        let with = if self.values.is_empty() { String::new() } else { format!(", with {}", self.values) };
+        let note = format!("in the layer `{}` of the model{with}", self.name);
         let is_sound = findings.is_empty();
         found.extend(findings.into_iter().map(|finding| finding.note(note.clone())));
         let output = output.filter(|_| is_sound);

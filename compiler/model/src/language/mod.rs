@@ -212,7 +212,14 @@ impl<'a> Assembly<'a, '_> {
         let inputs = inputs.collect();
         let precision = self.precision;
         let ties = self.ties(declaration, layer.ties, names);
-        let instance = Instance { declaration, precision, call: call.span, name, inputs, ties, data: &mut self.data };
+        let values =
+            declaration.parameters.iter().filter_map(|parameter| match arguments.get(&parameter.name.text)? {
+                Value::Number(number) => Some(format!("{} = {number}", parameter.name.text)),
+                Value::Condition(_) | Value::Tensor(_) | Value::Layer(_) | Value::Unknown => None,
+            });
+        let values = values.collect::<Vec<_>>().join(", ");
+        let data = &mut self.data;
+        let instance = Instance { declaration, precision, call: call.span, name, values, inputs, ties, data };
         let (layer, flow) = instance.elaborate(arguments, &mut self.found);
         made.weights = layer.iter().flat_map(|layer| layer.weights.clone()).collect();
         self.layers.extend(layer);

@@ -185,12 +185,14 @@ impl<'a> Tasks<'a> {
             Excess::Stage => {
                 let message =
                     format!("`{action}` is of stage {stage}, and stages count from 0 to {}", self.n_stages - 1);
-                Diagnostic::error(Code::WrongDevice, span, "no such stage", message)
+                let error = Diagnostic::error(Code::WrongDevice, span, "no such stage", message);
+                error.help("leave the cell out, or correct its stage")
             }
             Excess::Microbatch => {
                 let message =
                     format!("`{action}` is of a microbatch that nothing else runs: a step has {}", self.n_microbatches);
-                Diagnostic::error(Code::TaskOutside, span, "not part of a step", message)
+                let error = Diagnostic::error(Code::TaskOutside, span, "not part of a step", message);
+                error.help("leave the cell out, or let every stage run this microbatch")
             }
             Excess::Rank(home) => {
                 let message =

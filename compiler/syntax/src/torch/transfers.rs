@@ -66,23 +66,30 @@ impl<'a> Transfers<'a> {
     /// An end in the place of the only one that is missing, on the same rank.
     fn slip(&self) -> Option<Diagnostic> {
         let mut missing = self.tasks.iter().filter(|(end, _)| !self.ends.contains_key(end));
-        let idle = self.ends.iter().filter(|(end, _)| !self.tasks.contains_key(end));
-        let mut excess = self.twice.iter().map(|(end, place)| (end, place)).chain(idle);
-        let ((meant, (_, at)), (end, place)) = (missing.next()?, excess.next()?);
+        let idle =
+            self.ends.iter().filter(|(end, _)| !self.tasks.contains_key(end)).map(|(end, place)| (end, *place, false));
+        let twice = self.twice.iter().map(|(end, place)| (end, self.misplaced(*end, *place), true));
+        let mut excess = twice.chain(idle);
+        let ((meant, (_, at)), (end, place, is_twice)) = (missing.next()?, excess.next()?);
         if missing.next().is_some() || excess.next().is_some() || place.rank != at.rank {
             return None;
         }
         let (row, rank) = (place.rank + 1, place.rank);
-        // Of two that are alike, the one on the wrong side of its task.
-        let first = self.ends.get(end).filter(|first| first.cell.span != place.cell.span);
-        let is_misplaced = |one: &&ActionPlace<'_>| self.tasks.get(end).is_some_and(|(_, own)| is_late(*end, one, own));
-        let place = first.filter(is_misplaced).unwrap_or(place);
-        let message = match first {
-            Some(_) => format!("`{end}` stands twice in row {row} (rank {rank}), and `{meant}` nowhere"),
-            None => format!("row {row} (rank {rank}) has `{end}`, and lacks `{meant}`"),
+        let message = match is_twice {
+            true => format!("`{end}` stands twice, here in row {row} (rank {rank}), and `{meant}` nowhere"),
+            false => format!("row {row} (rank {rank}) has `{end}`, and lacks `{meant}`"),
         };
         let error = Diagnostic::error(Code::MissingTransfer, place.cell.span, format!("instead of `{meant}`"), message);
         Some(error.help(format!("write `{meant}` here")).edit(place.cell.span, meant.to_string()))
+    }
+
+    /// Of an end and the same one before it, the one that is not where its task needs it.
+    fn misplaced(&self, end: Action, place: ActionPlace<'a>) -> ActionPlace<'a> {
+        let is_wrong = |first: &&ActionPlace<'_>| match self.tasks.get(&end) {
+            Some((_, task)) => first.rank != task.rank || place.rank == task.rank && is_late(end, first, task),
+            None => false,
+        };
+        self.ends.get(&end).filter(is_wrong).copied().unwrap_or(place)
     }
 
     /// Compares the ends that there are with those that tasks need.

@@ -77,20 +77,21 @@ fn layers(row: &StageReport) -> String {
 
 /// What was tried where it does not fit.
 pub(crate) fn changes(report: &Report, colours: bool) -> String {
+    // Both words are as long, so that colours do not count.
     let verdict =
-        |row: &ChangeReport| if row.fits { paint("fits", Style::Good, colours) } else { "too much".to_owned() };
-    let times = |row: &ChangeReport| match row.times_devices {
-        0 | 1 => String::new(),
-        more => format!(", {more} times the devices"),
+        |row: &ChangeReport| if row.fits { paint("fits    ", Style::Good, colours) } else { "too much".to_owned() };
+    let change = |row: &ChangeReport| match row.times_devices {
+        0 | 1 => row.change.clone(),
+        more => format!("{}, {more} times the devices", row.change),
     };
     let rows = &report.account.changes;
     Table::new(colours)
-        .left("with", 0, 44, |row: &ChangeReport| row.change.clone())
-        .left("device", 0, 8, |row| format!("d{}", row.device))
+        .left("device", 0, 6, |row: &ChangeReport| format!("d{}", row.device))
         .rank(2)
         .right("peak", 2, 9, |row| bytes(row.peak_bytes))
         .right("device time", 2, 12, |row| format!("+{}", percent(row.extra)))
         .rank(1)
-        .left("", 2, 0, |row| verdict(row) + &times(row))
+        .left("", 2, 8, verdict)
+        .left("with", 2, 0, change)
         .draw(&rows[..rows.len().min(CHANGES)])
 }

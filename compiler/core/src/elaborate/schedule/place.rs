@@ -203,5 +203,6 @@ fn off_devices(writer: &Writer<'_>, place: PlaceLine<'_>, (stage, microbatch, de
         return error.help("a range ends before its end: `0..2` are d0 and d1");
     };
     let message = format!("{what} is placed on device {device}, but devices are d0 to d{last}");
-    Diagnostic::error(Code::StageOffDevices, place.device.span, format!("{device} for {short}"), message)
+    let error = Diagnostic::error(Code::StageOffDevices, place.device.span, format!("{device} for {short}"), message);
+    error.help(format!("`x % D` begins again at device 0 behind device {last}"))
 }
