@@ -5,11 +5,12 @@ use crate::elaborate;
 use crate::megatron::job::Job;
 use crate::profile::Profile;
 use crate::resolve_costs;
+use pipe_ir::units::Bytes;
 use pipe_model::pipeline::{Elaborated, Pipeline};
 use pipe_model::stage_set::StageSet;
 use pipe_schedule::memory_limit::MemoryLimit;
 use pipe_schedule::timing::costs::{self, StageCosts};
-use pipe_syntax::diagnostic::{Diagnostic, Diagnostics};
+use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::source::Sources;
 use pipe_syntax::torch::Runtime;
 
@@ -26,6 +27,8 @@ pub struct Request {
     pub cluster: Option<Cluster>,
     /// The most activation memory of devices.
     pub memory: Option<MemoryLimit>,
+    /// What each device has, instead of what the pipeline or the cluster says.
+    pub device_memory: Option<Bytes>,
     /// Whether what holds for every number of microbatches may be the whole answer.
     pub certificate: Certificates,
     /// Whether a program is wanted, so that a target that has none is refused.
@@ -55,10 +58,11 @@ impl Request {
         Self { cluster: self.cluster.as_ref().map(|cluster| cluster.placed(sources)), ..self.clone() }
     }
 
-    /// What the devices and their hosts have, where the pipeline does not say it.
+    /// What the devices have, where the request says it, and they and their hosts, where the pipeline does not.
     pub(crate) fn furnish(&self, elaborated: &mut Elaborated) {
-        let Some(cluster) = &self.cluster else { return };
         let Some(pipeline) = &mut elaborated.pipeline else { return };
+        pipeline.memory = self.device_memory.map(|memory| (memory, pipeline.span)).or(pipeline.memory);
+        let Some(cluster) = &self.cluster else { return };
         let span = cluster.memory_span().unwrap_or(pipeline.span);
         pipeline.memory.get_or_insert((cluster.memory(), span));
         let host = cluster.host_of_device().map(|host| (host, cluster.host_span().unwrap_or(pipeline.span)));
@@ -93,6 +97,11 @@ impl Request {
         let given = self.given(pipeline);
         let mut found = given.and_then(|given| costs::check(&given, schedule).err()).unwrap_or_default();
         found.extend(self.memory.as_ref().and_then(|limit| limit.miscounted(schedule)));
+        if let Some(memory) = self.device_memory.filter(|_| !pipeline.is_some_and(Pipeline::has_model)) {
+            let message = format!("`--memory {memory}` is in bytes, and without a model nothing has a size");
+            let error = Diagnostic::error(Code::OutOfRange, schedule.span, "no model", message);
+            found.push(error.help("give activation memory in units, as in `--memory 4`, or a pipeline with a `model`"));
+        }
         found.extend(self.cluster.as_ref().and_then(|cluster| cluster::check(cluster, elaborated)));
         if found.is_empty() { Ok(()) } else { Err(found) }
     }

@@ -1,18 +1,19 @@
 //! Input: the options that every command with a target takes, and where targets come from.
 
 mod foreign;
+pub(crate) mod memory;
 pub(crate) mod stream;
 
 use crate::output::findings::check_names;
 use crate::output::{Failure, reason};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
+use memory::Memory;
 use pipe_compiler::cluster::Cluster;
 use pipe_compiler::megatron::job::Job;
 use pipe_compiler::megatron::layout::Layout;
 use pipe_compiler::profile::Profile;
 use pipe_compiler::{Certificates, Compilation, Request, elaborate};
-use pipe_schedule::memory_limit::MemoryLimit;
 use pipe_schedule::policy::activation::Shares;
 use pipe_schedule::policy::offload::Wanted;
 use pipe_schedule::policy::recompute::Recomputation;
@@ -55,9 +56,9 @@ pub(crate) struct TargetArguments {
     #[arg(long, value_name = "COSTS", value_parser = StageCosts::parse)]
     pub(crate) cost: Option<StageCosts>,
     /// Activation limit of all devices, or of each as in `4,4,3,3`, in units: one device's share of
-    /// the activations of one microbatch
-    #[arg(long, value_name = "UNITS", value_parser = MemoryLimit::parse, allow_negative_numbers = true)]
-    pub(crate) memory: Option<MemoryLimit>,
+    /// the activations of one microbatch; or the bytes of each device, as in `30MiB`
+    #[arg(long, value_name = "UNITS", value_parser = str::parse::<Memory>, allow_negative_numbers = true)]
+    pub(crate) memory: Option<Memory>,
     /// How many units activations take: `F` what a stage saves in its forward, `W` the share of it
     /// that its `W` still needs after its `B`, as in `W=0.366`, `W=11/30` or `W=0.5,F[0]=1.5`
     #[arg(long, value_name = "SHARES", value_parser = str::parse::<Shares>)]
@@ -318,7 +319,8 @@ impl TargetArguments {
                 ..elaborate::Request::default()
             },
             costs: self.cost.clone(),
-            memory: self.memory.clone(),
+            memory: self.memory.as_ref().and_then(Memory::units).cloned(),
+            device_memory: self.memory.as_ref().and_then(Memory::bytes),
             torch: self.runtime(),
             megatron: self.megatron.clone(),
             ..Request::default()

@@ -2,6 +2,8 @@
 
 /// What separates cells of a line, such as entries of a legend.
 const GAP: &str = "  ";
+/// The most columns of code that is not broken.
+const SHORT_CODE: usize = 14;
 
 /// Splits `text` between words into lines of at most `width` columns. A longer word gets a line of its own. Cells keep
 /// a gap of two columns between them, and none is broken that fits on a line.
@@ -11,22 +13,36 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     for cell in text.split(GAP).map(str::trim).filter(|cell| !cell.is_empty()) {
         let whole = columns(cell);
         let mut gap = if whole <= width && whole + GAP.len() > left { None } else { Some(GAP) };
-        for word in cell.split_whitespace() {
-            let columns = columns(word);
+        for word in words(cell) {
+            let columns = columns(&word);
             match (lines.last_mut(), gap.replace(" ")) {
                 (Some(line), Some(gap)) if columns + gap.len() <= left => {
                     line.push_str(gap);
-                    line.push_str(word);
+                    line.push_str(&word);
                     left -= columns + gap.len();
                 }
                 _ => {
-                    lines.push(word.to_owned());
+                    lines.push(word);
                     left = width.saturating_sub(columns);
                 }
             }
         }
     }
     lines
+}
+
+/// The words of a cell. Code between backticks is one, if it is short, such as the name of a task.
+fn words(cell: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    for word in cell.split_whitespace() {
+        let is_open =
+            |last: &&mut String| last.matches('`').count() % 2 == 1 && columns(last) + 1 + columns(word) <= SHORT_CODE;
+        match words.last_mut().filter(is_open) {
+            Some(last) => last.extend([" ", word]),
+            None => words.push(word.to_owned()),
+        }
+    }
+    words
 }
 
 /// The number of columns that `text` takes; escape sequences take none.
@@ -94,6 +110,12 @@ mod tests {
         assert_eq!(wrap("one two", 6), ["one", "two"]);
         assert_eq!(wrap("a incomprehensible b", 5), ["a", "incomprehensible", "b"]);
         assert!(wrap(" ", 5).is_empty());
+    }
+
+    #[test]
+    fn names_of_tasks_stay_whole() {
+        assert_eq!(wrap("after `F s1 m1`, it", 12), ["after", "`F s1 m1`,", "it"]);
+        assert_eq!(wrap("`pipec check x.pipe --memory 4`", 22), ["`pipec check x.pipe", "--memory 4`"]);
     }
 
     #[test]

@@ -109,7 +109,8 @@ pub fn problem(
     let path = transformer.config.path.clone();
     let config = files.config(&path).map(|(_, text)| text.to_owned()).unwrap_or_default();
     let limits = pipeline.byte_limit().map(|(bytes, _)| bytes).into_iter().chain([cluster.memory()]);
-    let (Pipeline { name, span, .. }, limit) = (pipeline, limits.min().unwrap_or_default());
+    let limit = request.device_memory.or(limits.min()).unwrap_or_default();
+    let Pipeline { name, span, .. } = pipeline;
     let (nothing, mut standard) = (Source { name: "std".to_owned(), text: String::new() }, Sources::default());
     Ok(Problem {
         name,
@@ -119,6 +120,7 @@ pub fn problem(
         request: Request {
             costs: request.costs.clone(),
             memory: request.memory.clone(),
+            device_memory: request.device_memory,
             cluster: Some(cluster.clone()),
             ..Request::default()
         },
