@@ -204,5 +204,5 @@ fn off_devices(writer: &Writer<'_>, place: PlaceLine<'_>, (stage, microbatch, de
     };
     let message = format!("{what} is placed on device {device}, but devices are d0 to d{last}");
     let error = Diagnostic::error(Code::StageOffDevices, place.device.span, format!("{device} for {short}"), message);
-    error.help(format!("`x % D` begins again at device 0 behind device {last}"))
+    error.help(format!("devices count from 0 to {last}; `x % D` begins again at 0 behind that"))
 }
