@@ -29,7 +29,8 @@ pub fn grammar(pest: &str) -> Result<String, String> {
     // The first rule is that of files.
     let (first, others): (Vec<&Rule>, _) = all.iter().partition(|rule| rule.name == "file");
     for rule in first.into_iter().chain(others) {
-        let is_part_of_words = matches!(rule.name.as_str(), "WHITESPACE" | "byte_unit" | "ident_char" | "reserved");
+        let is_part_of_words =
+            matches!(rule.name.as_str(), "WHITESPACE" | "byte_unit" | "ident_char" | "reserved" | "call_head");
         if !is_part_of_words && word(rule).is_none() {
             lines.push(format!("    {}: {}", json!(named(rule)), converted(rule, &rules)?));
         }
@@ -134,7 +135,7 @@ fn node(expr: &Expr, rules: &Rules<'_>) -> Result<Value, String> {
         Expr::Choice(..) => choice(each(alternatives(expr))?),
         Expr::Seq(..) => {
             let all = parts(expr);
-            let is_word = |part: &&Expr| !matches!(part, Expr::NegPred(_)) && !is_end(part);
+            let is_word = |part: &&Expr| !matches!(part, Expr::NegPred(_) | Expr::PosPred(_)) && !is_end(part);
             let words: Vec<&Expr> = all.iter().copied().filter(is_word).collect();
             let mut members = each(words)?;
             let whole = if members.len() == 1 { members.remove(0) } else { json!({"type": "SEQ", "members": members}) };

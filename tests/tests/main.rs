@@ -11,6 +11,7 @@ mod claims_tune;
 mod clusters;
 mod command_lists;
 mod costs;
+mod cuts;
 mod damage;
 mod families;
 mod figures;

@@ -70,8 +70,8 @@ pub struct Analysis {
 pub fn analyze(files: &Files, elaborated: Elaborated, order: Order, stages: &StageSet, request: &Request) -> Analysis {
     let Elaborated { schedule, pipeline, .. } = elaborated;
     let called = elaborate::schedule_of(files, &request.choice);
-    let is_uniform =
-        called.is_some_and(|(declared, call)| uniform::dependence(declared, call) != uniform::Dependence::Varied);
+    let is_uniform = called
+        .is_some_and(|(declared, call)| uniform::dependence(files, declared, call) != uniform::Dependence::Varied);
     let Timed { schedule, order, costs, timeline } =
         Setting { stages, pipeline: pipeline.as_ref(), request }.timed(schedule, order);
     let peaks = peaks(&schedule, &order.dependencies);

@@ -60,7 +60,7 @@ pub fn numbers(files: &Files, request: &Request) -> Result<Option<Numbers>, Diag
     let (Some(given), true) = (elaborate::microbatches_of(files, &request.choice), is_block(declared)) else {
         return Ok(None);
     };
-    let depends = dependence(declared, call);
+    let depends = dependence(files, declared, call);
     let mut graphs = Graphs::default();
     let Some((last, all)) = graphs.last(files, request, (declared, depends), given) else { return Ok(None) };
     let (mut spent, mut checked) = (0, 0);

@@ -152,11 +152,15 @@ fn numbers(place: &Place<'_>, begin: &str, rest: &str, declares: &str) -> Offers
             NUMBERS.iter().map(|(name, usage, _)| ((*name).to_owned(), (OfferKind::Function, (*usage).to_owned())));
         offers.extend(constants.chain(functions));
     }
-    let parameters = place.names.definitions.iter().filter(|found| found.kind == NameKind::FileParameter);
-    offers.extend(
-        parameters
-            .map(|found| (found.name.clone(), (OfferKind::Variable, format!("param {}", place.written(found.whole))))),
-    );
+    for found in place.names.definitions.iter().filter(|found| found.owner.is_none()) {
+        let offer = match found.kind {
+            NameKind::FileParameter => (OfferKind::Variable, format!("param {}", place.written(found.whole))),
+            NameKind::Let => (OfferKind::Variable, format!("let {}", place.written(found.whole))),
+            NameKind::Function => (OfferKind::Function, first_line(found)),
+            _ => continue,
+        };
+        offers.insert(found.name.clone(), offer);
+    }
     let end = parse::declaration_starts(rest).find(|begins| *begins > 0).unwrap_or(rest.len());
     let pieces = |text: &str| -> Vec<String> {
         let code =

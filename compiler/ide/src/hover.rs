@@ -131,7 +131,7 @@ fn size(written: &str) -> Option<String> {
 fn declaration(place: &Place<'_>, definition: &Definition, figure: Option<String>) -> String {
     let whole = place.written(definition.whole);
     let head = match definition.kind {
-        NameKind::Schedule | NameKind::Layer | NameKind::Model | NameKind::Pipeline => {
+        NameKind::Function | NameKind::Schedule | NameKind::Layer | NameKind::Model | NameKind::Pipeline => {
             whole.split('{').next().unwrap_or_default().trim().to_owned()
         }
         NameKind::Weight | NameKind::Data => whole.to_owned(),

@@ -10,6 +10,7 @@ impl Walker {
         for item in &schedule.items {
             match item {
                 ScheduleItem::Let(binding) => drop(self.bind_let(binding)),
+                ScheduleItem::Function(function) => drop(self.bind_function(function)),
                 ScheduleItem::Place { stage, microbatch, .. } => {
                     std::iter::once(stage).chain(microbatch).for_each(|name| self.bind_once(name));
                 }
@@ -31,6 +32,7 @@ impl Walker {
                 ScheduleItem::Weights { branches, .. } => self.values(branches.iter().map(|(condition, _)| condition)),
                 ScheduleItem::Require { condition, .. } => self.value(condition),
                 ScheduleItem::Let(binding) => self.value(&binding.value),
+                ScheduleItem::Function(function) => self.function(function),
                 ScheduleItem::Block(block) => {
                     self.values(block.microbatches.iter().chain([&block.period]));
                     self.values(block.tasks.iter().filter_map(|task| task.at.as_ref()));
@@ -126,6 +128,7 @@ impl Walker {
                 self.values(std::iter::once(count).chain(memory).chain(host));
             }
             PipelineItem::Microbatches { count, .. } => self.value(count),
+            PipelineItem::Cut { layers, .. } => self.values(layers),
             PipelineItem::Zero { stage, .. } => self.value(stage),
             PipelineItem::Recompute { stages, .. } => {
                 let ranges = stages.iter().flatten();

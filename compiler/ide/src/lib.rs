@@ -37,6 +37,8 @@ pub enum NameKind {
     Parameter,
     /// `let warmup = ..`
     Let,
+    /// `let warmup(s) = ..`
+    Function,
     /// A number that takes several values, such as `s` of `place s on s`, or `k` of `for k in 0..M`.
     Variable,
     /// `input x`
@@ -57,6 +59,7 @@ impl NameKind {
             Self::Model => "model",
             Self::Pipeline => "pipeline",
             Self::Let => "let",
+            Self::Function => "function",
             Self::Variable => "variable",
             Self::Input => "input",
             Self::Data => "data",
@@ -127,6 +130,11 @@ impl Names {
         self.definitions.iter().enumerate().filter(move |(_, definition)| definition.owner == Some(owner))
     }
 
+    /// The first one of this kind and name inside of a declaration.
+    pub fn find_inside(&self, kind: NameKind, name: &str) -> Option<usize> {
+        self.definitions.iter().position(|found| found.owner.is_some() && found.kind == kind && found.name == name)
+    }
+
     /// The declaration of this kind and name.
     pub fn find(&self, kind: NameKind, name: &str) -> Option<usize> {
         self.definitions.iter().position(|found| found.owner.is_none() && found.kind == kind && found.name == name)
@@ -159,6 +167,13 @@ impl Walker {
                 self.globals.entry((NameKind::FileParameter, it.name.text.clone())).or_insert(index);
                 return self.declared.push(Some(index));
             }
+            Declaration::Let(it) => {
+                let whole = Span { end: it.value.span.end, ..it.name.span };
+                let index = self.define(NameKind::Let, &it.name, whole, &it.doc);
+                self.globals.entry((NameKind::Let, it.name.text.clone())).or_insert(index);
+                return self.declared.push(Some(index));
+            }
+            Declaration::Function(it) => (NameKind::Function, &it.name, it.span, &it.doc, &it.parameters),
             Declaration::Schedule(it) => (NameKind::Schedule, &it.name, it.span, &it.doc, &it.parameters),
             Declaration::Layer(it) => (NameKind::Layer, &it.name, it.span, &it.doc, &it.parameters),
             Declaration::Model(it) => (NameKind::Model, &it.name, it.span, &it.doc, &it.parameters),
@@ -168,12 +183,17 @@ impl Walker {
         self.globals.entry((kind, name.text.clone())).or_insert(index);
         self.declared.push(Some(index));
         self.owner = Some(index);
-        for parameter in parameters {
-            let member = self.parameter(parameter, NameKind::Parameter);
-            self.members.entry((index, NameKind::Parameter, parameter.name.text.clone())).or_insert(member);
-        }
+        self.parameters(index, parameters);
         if let Declaration::Layer(layer) = declaration {
             self.tensors(index, layer);
+        }
+    }
+
+    /// What a declaration can be given.
+    fn parameters(&mut self, owner: usize, parameters: &[ast::Parameter]) {
+        for parameter in parameters {
+            let member = self.parameter(parameter, NameKind::Parameter);
+            self.members.entry((owner, NameKind::Parameter, parameter.name.text.clone())).or_insert(member);
         }
     }
 

@@ -109,7 +109,7 @@ pub fn roles(names: &Names, sources: &Sources) -> Vec<Coloured> {
 
 const fn role(kind: NameKind) -> (Role, u32) {
     match kind {
-        NameKind::Schedule => (Role::Function, 0),
+        NameKind::Schedule | NameKind::Function => (Role::Function, 0),
         NameKind::Layer => (Role::Class, 0),
         NameKind::Model => (Role::Struct, 0),
         NameKind::Pipeline => (Role::Namespace, 0),

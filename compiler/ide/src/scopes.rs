@@ -16,6 +16,8 @@ impl Walker {
         match declaration {
             Declaration::Import(_) => {}
             Declaration::Parameter(it) => self.values(&it.default),
+            Declaration::Let(it) => self.value(&it.value),
+            Declaration::Function(it) => self.function(it),
             Declaration::Schedule(it) => self.section(it, |walker| walker.schedule(it)),
             Declaration::Layer(it) => self.section(it, |walker| walker.layer(it)),
             Declaration::Model(it) => self.section(it, |walker| walker.model_items(&it.items)),
@@ -37,7 +39,19 @@ impl Walker {
 
     /// A new meaning in the innermost scope.
     pub(super) fn bind(&mut self, kind: NameKind, name: &ast::Name, whole: Span) -> usize {
-        let index = self.define(kind, name, whole, "");
+        self.bind_documented(kind, name, whole, "")
+    }
+
+    pub(super) fn bind_function(&mut self, function: &ast::Function) -> usize {
+        let index = self.bind_documented(NameKind::Function, &function.name, function.span, &function.doc);
+        let owner = self.owner.replace(index);
+        self.parameters(index, &function.parameters);
+        self.owner = owner;
+        index
+    }
+
+    fn bind_documented(&mut self, kind: NameKind, name: &ast::Name, whole: Span, doc: &str) -> usize {
+        let index = self.define(kind, name, whole, doc);
         self.scopes.last_mut().into_iter().for_each(|scope| {
             scope.insert(name.text.clone(), index);
         });
@@ -53,12 +67,14 @@ impl Walker {
     }
 
     pub(super) fn bind_let(&mut self, binding: &Let) -> usize {
-        self.bind(NameKind::Let, &binding.name, Span { end: binding.value.span.end, ..binding.name.span })
+        let whole = Span { end: binding.value.span.end, ..binding.name.span };
+        self.bind_documented(NameKind::Let, &binding.name, whole, &binding.doc)
     }
 
     pub(super) fn lookup(&self, name: &str) -> Option<usize> {
         let local = self.scopes.iter().rev().find_map(|scope| scope.get(name)).copied();
-        local.or_else(|| self.global(NameKind::FileParameter, name))
+        let files = [NameKind::FileParameter, NameKind::Let, NameKind::Function];
+        local.or_else(|| files.into_iter().find_map(|kind| self.global(kind, name)))
     }
 
     pub(super) fn values<'e>(&mut self, expressions: impl IntoIterator<Item = &'e Expr>) {
@@ -66,10 +82,42 @@ impl Walker {
     }
 
     pub(super) fn value(&mut self, expression: &Expr) {
-        expression.walk(&mut |part| match &part.kind {
-            ExprKind::Name(name) => self.refer(part.span, self.lookup(name)),
-            ExprKind::Call(call) => drop(self.callee(call, NameKind::Layer)),
-            _ => {}
+        match &expression.kind {
+            ExprKind::Name(name) => self.refer(expression.span, self.lookup(name)),
+            ExprKind::Call(call) => drop(self.call(call, NameKind::Layer)),
+            ExprKind::Each { item, variable, start, end } => {
+                self.values([&**start, end]);
+                self.within(|walker| {
+                    walker.bind(NameKind::Variable, variable, variable.span);
+                    walker.value(item);
+                });
+            }
+            ExprKind::Integer(_) | ExprKind::Decimal(_) => {}
+            ExprKind::Unary(_, operand) => self.value(operand),
+            ExprKind::Binary(_, one, other) | ExprKind::Range(one, other) | ExprKind::Index(one, other) => {
+                self.values([&**one, other]);
+            }
+            ExprKind::If { condition, then, otherwise } => self.values([&**condition, then, otherwise]),
+            ExprKind::List(items) => self.values(items),
+        }
+    }
+
+    /// The parameters of a function, and what it stands for.
+    pub(super) fn function(&mut self, function: &ast::Function) {
+        self.within(|walker| {
+            let own = walker.lookup(&function.name.text);
+            for parameter in &function.parameters {
+                walker.values(&parameter.default);
+                let name = &parameter.name.text;
+                let index = own.and_then(|own| walker.member(own, NameKind::Parameter, name));
+                walker.scopes.last_mut().into_iter().for_each(|scope| {
+                    scope.extend(index.map(|index| (name.clone(), index)));
+                });
+            }
+            match &function.body {
+                ast::FunctionBody::Value(value) => walker.value(value),
+                ast::FunctionBody::Statements(statements) => walker.statements(statements),
+            }
         });
     }
 
@@ -81,7 +129,8 @@ impl Walker {
 
     /// The same without the values of its arguments.
     fn callee(&mut self, call: &Call, kind: NameKind) -> Option<usize> {
-        let callee = self.global(kind, &call.name.text);
+        let own = self.lookup(&call.name.text).filter(|own| self.names.definitions[*own].kind == NameKind::Function);
+        let callee = own.or_else(|| self.global(kind, &call.name.text));
         self.refer(call.name.span, callee);
         for argument in &call.arguments {
             if let (Some(name), Some(callee)) = (&argument.name, callee) {
@@ -120,6 +169,7 @@ impl Walker {
                     self.value(stage);
                     self.values(microbatch.iter().chain(slice));
                 }
+                Statement::Call(call) => drop(self.call(call, NameKind::Function)),
                 Statement::Pair { halves, .. } => self.statements(halves),
             }
         }

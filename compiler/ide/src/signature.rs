@@ -113,7 +113,7 @@ fn open<'t>(words: &[&'t str]) -> Vec<Open<'t>> {
 /// The parameters of what is called, and what it is.
 fn takes(place: &Place<'_>, declares: &str, call: &Open<'_>) -> Option<(Vec<String>, String)> {
     let declared = |kind: NameKind| {
-        let index = place.names.find(kind, call.name)?;
+        let index = place.names.find(kind, call.name).or_else(|| place.names.find_inside(kind, call.name))?;
         let parameters = place.names.inside(index).filter(|(_, inside)| inside.kind == NameKind::Parameter);
         let parameters = parameters.map(|(_, parameter)| in_a_line(place.written(parameter.whole))).collect();
         let doc = place.names.definitions.get(index).map(|found: &Definition| found.doc.clone());
@@ -130,7 +130,7 @@ fn takes(place: &Place<'_>, declares: &str, call: &Open<'_>) -> Option<(Vec<Stri
         ("model", _) => declared(NameKind::Model),
         (_, "model") => declared(NameKind::Layer).or_else(|| function(call.name, false)),
         (_, "pipeline") => declared(NameKind::Schedule).or_else(|| function(call.name, false)),
-        _ => function(call.name, declares == "layer"),
+        _ => declared(NameKind::Function).or_else(|| function(call.name, declares == "layer")),
     }
 }
 

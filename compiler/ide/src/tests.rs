@@ -56,6 +56,19 @@ fn statements_have_scopes() {
 }
 
 #[test]
+fn functions_and_lists_have_names_of_their_own() {
+    means_one_thing("let «home» = [0, 1] schedule a { place s on «home»[s] } schedule b { place s on «home»[0] }");
+    means_one_thing("let f(«s», t = «s» + 1) = «s» * t schedule a { place s on f(s, t = s) }");
+    means_one_thing("let «f»(n) { repeat n { F[0] } } schedule a { order d { «f»(2) «f»(n = d) } }");
+    means_one_thing("let f(«n») { repeat «n» { F[0] } } schedule a { order d { f(2) f(«n» = d) } }");
+    means_one_thing("schedule a { let «f»(s) = s place s on «f»(s) } let f(s) = 2 schedule b { place s on f(s) }");
+    means_one_thing("schedule a { place s on [«k» + s for «k» in 0..s][k] }");
+    let (names, _) = marked("/// Twice.\nlet f(n) = 2 * n\nschedule a { stages f(D) }");
+    let found = names.find(NameKind::Function, "f").map(|index| &names.definitions[index]);
+    assert_eq!(found.map(|found| found.doc.as_str()), Some("Twice."));
+}
+
+#[test]
 fn models_name_layers_and_their_weights() {
     let layers = "layer l(n) { input x  weight w: [n] = ones  output x } ";
     means_one_thing(&format!("{layers} model m {{ let «q» = l(1)  l(2) from «q», «q» with w = «q».w }}"));
@@ -127,7 +140,7 @@ fn every_word_of_the_language_says_what_it_means() {
 #[test]
 fn every_keyword_has_the_colour_of_one() {
     let others = "schedule sliced { stages D slices 2 place s on s order d { F[d] } }
-        pipeline others { precision bf16 devices 4 memory 1GiB host 1GiB recompute all offload auto zero 1 }";
+        pipeline others { precision bf16 devices 4 memory 1GiB host 1GiB cut auto recompute all offload auto zero 1 }";
     let text = include_str!("../../syntax/src/parse/tests/everything.pipe").to_owned() + others;
     let mut sources = Sources::default();
     let root = Source { name: "x.pipe".to_owned(), text: text.clone() };

@@ -63,7 +63,7 @@ pub fn stage_set_of(files: &Files, elaborated: &Elaborated, kinds: &[Kinds]) -> 
         return Ok(set);
     };
     let model = elaborate(files, call, &elaborated.parameters)?;
-    let layers = cut(&model, kinds.len(), schedule.span).map_err(|found| vec![found])?;
+    let layers = cut(&model, call, kinds.len(), schedule.span).map_err(|found| vec![found])?;
     if let Some(unfilled) = pipeline.and_then(|pipeline| unfilled(&model, pipeline)) {
         return Err(vec![unfilled]);
     }
@@ -117,12 +117,16 @@ fn shared(window: &Window, set: &StageSet) -> Option<Diagnostic> {
 /// it has too few layers.
 pub fn graph_of(files: &Files, call: &ModelCall, parameters: &Values, n_stages: usize) -> Option<StageGraph> {
     let model = elaborate(files, call, parameters).ok()?;
-    let layers = cut(&model, n_stages, call.span).ok()?;
+    let layers = cut(&model, call, n_stages, call.span).ok()?;
     Some(stages::ports::graph(&model, &layers))
 }
 
-/// The layers of each stage, so that the forward pass of the most expensive one is as cheap as possible.
-fn cut(model: &Model, n_stages: usize, schedule: Span) -> Result<Vec<Range<usize>>, Diagnostic> {
+/// The layers of each stage: as the pipeline says, or so that the forward pass of the most expensive one is as cheap as
+/// possible. A schedule that only stands beside the pipeline's own may have more stages than the pipeline speaks of.
+fn cut(model: &Model, call: &ModelCall, n_stages: usize, schedule: Span) -> Result<Vec<Range<usize>>, Diagnostic> {
+    if let Some((layers, span)) = call.cut.as_ref().filter(|(layers, _)| layers.len() == n_stages) {
+        return written_cut(model, layers, *span);
+    }
     let costs: Vec<u64> = model.layers.iter().map(Layer::flops).collect();
     partition(&costs, n_stages).ok_or_else(|| {
         let n_layers = costs.len();
@@ -132,6 +136,24 @@ fn cut(model: &Model, n_stages: usize, schedule: Span) -> Result<Vec<Range<usize
             .label(schedule, format!("{n_stages} stages"))
             .help("use fewer devices, or more layers")
     })
+}
+
+/// Rule: a cut that is written has all layers of the model.
+fn written_cut(model: &Model, layers: &[usize], span: Span) -> Result<Vec<Range<usize>>, Diagnostic> {
+    let (n_layers, n_cut) = (model.layers.len(), layers.iter().sum::<usize>());
+    if n_cut == n_layers {
+        let ends = layers.iter().scan(0, |end, count| {
+            *end += count;
+            Some(*end - count..*end)
+        });
+        return Ok(ends.collect());
+    }
+    let message = format!("the stages have {n_cut} layers together, but the model `{}` has {n_layers}", model.name);
+    let by = n_layers.abs_diff(n_cut);
+    let (plural, more) = (if by == 1 { "" } else { "s" }, if n_cut < n_layers { "more" } else { "fewer" });
+    let error = Diagnostic::error(Code::WrongCut, span, format!("{n_cut} layers"), message);
+    let error = error.label(model.span, format!("{n_layers} layers"));
+    Err(error.help(format!("give the stages {by} layer{plural} {more}, or write `cut auto`")))
 }
 
 /// Layers that read each other. The last one computes the loss.

@@ -91,6 +91,8 @@ pub struct ModelCall {
     pub precision: DType,
     /// The line that says so, if there is one.
     pub precision_line: Option<Span>,
+    /// How many layers each stage has, and where that was written; none where the compiler balances them.
+    pub cut: Option<(Vec<usize>, Span)>,
 }
 
 /// What a file means.

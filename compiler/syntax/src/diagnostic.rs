@@ -82,6 +82,8 @@ codes! {
     BrokenChain "broken-chain"
     /// A model has fewer layers than the schedule has stages.
     TooFewLayers "too-few-layers"
+    /// A pipeline gives its stages other numbers of layers than the model and the schedule have.
+    WrongCut "wrong-cut"
     /// A `config.json` that cannot be read, or divided as asked.
     UnusableConfig "unusable-config"
     /// A profile that cannot be read, or is about another target.

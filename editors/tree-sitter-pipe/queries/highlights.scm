@@ -27,7 +27,7 @@
 (use (name) @function)
 (tie (name) @variable)
 
-["activation" "all" "at" "auto" "block" "bubble" "checkpoint" "cost" "data" "devices" "every"
+["activation" "all" "at" "auto" "block" "bubble" "checkpoint" "cost" "cut" "data" "devices" "every"
  "fill" "from" "host" "input" "layer" "let" "loss" "memory" "microbatches" "minimum" "model"
  "normal" "of" "offload" "on" "ones" "optimizer" "order" "output" "param" "peak" "pipeline" "place"
  "precision" "recompute" "require" "schedule" "seed" "slices" "slots" "stages" "steps" "synthetic"

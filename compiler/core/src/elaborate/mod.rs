@@ -89,7 +89,7 @@ pub fn elaborate(files: &Files, request: &Request) -> Result<Elaborated, Diagnos
     let elaborated = match target {
         target::Target::Pipeline(declared) => pipeline::elaborate(files, declared, request, parameters)?,
         target::Target::Schedule(declared) => {
-            let schedule = pipeline::stand_alone(declared, request, &parameters)?;
+            let schedule = pipeline::stand_alone(files, declared, request, &parameters)?;
             Elaborated { schedule, pipeline: None, parameters }
         }
     };

@@ -1,15 +1,15 @@
 //! Parameters of files, and the values that the caller sets.
 
 use super::Request;
-use super::schedule::fixed;
 use super::target::Target;
 use pipe_model::transformer::SETTINGS;
 use pipe_syntax::ast::{Name, PipelineItem, Schedule, ScheduleItem, Weights};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::expr::arguments::Values;
 use pipe_syntax::expr::arithmetic::Decimals;
+use pipe_syntax::expr::errors::{built_in, fixed};
 use pipe_syntax::expr::evaluate::Machine;
-use pipe_syntax::expr::scope::Scope;
+use pipe_syntax::expr::scope::{Fault, Form, Scope};
 use pipe_syntax::files::Files;
 use pipe_syntax::limits::Report;
 use pipe_syntax::suggest;
@@ -100,13 +100,14 @@ pub(super) fn of_files(files: &Files, request: &Request) -> Result<Values, Diagn
     let mut written = Vec::new();
     for parameter in files.parameters().filter(|parameter| setting(request, &parameter.name.text).is_none()) {
         if let Some(default) = &parameter.default {
-            scope.add_let(&parameter.name.text, default);
+            scope.add(&parameter.name.text, Form::Let(default));
             written.push((&parameter.name.text, default));
         }
     }
     let mut report = Report::default();
-    let faults = scope.resolve_lets();
+    let faults = scope.resolve_lets(false);
     report.extend(faults.into_iter().map(|fault| *fault));
+    report.extend(definitions(files).into_iter().map(|fault| *fault));
     let mut machine = Machine::default();
     if !report.is_empty() {
         return report.finish(values);
@@ -116,4 +117,16 @@ pub(super) fn of_files(files: &Files, request: &Request) -> Result<Values, Diagn
         values.extend(report.take(value).map(|value| (name.clone(), value)));
     }
     report.finish(values)
+}
+
+/// What is wrong with what files define, wherever it is used. The numbers of devices, microbatches and stages are known
+/// there.
+fn definitions(files: &Files) -> Vec<Fault> {
+    let mut scope = Scope::default();
+    scope.variable("S");
+    let known = files.parameters().map(|parameter| parameter.name.text.clone());
+    let known = known.chain(["D", "M"].map(str::to_owned)).map(|name| (name, 1));
+    scope.share(files.definitions(), known.collect());
+    let taken = files.definitions().filter_map(|(name, form)| fixed(name).or_else(|| built_in(name, form)));
+    taken.map(Box::new).chain(scope.resolve_lets(true)).collect()
 }

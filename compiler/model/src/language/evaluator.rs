@@ -55,9 +55,26 @@ impl Evaluator<'_> {
                 other => self.report(other.is_not(condition.span, "a condition")),
             },
             ExprKind::Call(call) => functions::call(self, call),
-            ExprKind::List(_) | ExprKind::Range(..) => {
+            ExprKind::Index(list, _) => self.indexed(list, expression.span),
+            ExprKind::List(_) | ExprKind::Each { .. } | ExprKind::Range(..) => {
                 let message = "a list is only wanted as a shape";
                 self.report(Diagnostic::error(Code::WrongType, expression.span, "this is a list", message))
+            }
+        }
+    }
+
+    /// Reports `x[0]`: a part of a tensor has a function, and lists are read in schedules.
+    fn indexed(&mut self, list: &Expr, span: Span) -> Value {
+        match (self.value(list), &list.kind) {
+            (Value::Unknown, _) => Value::Unknown,
+            (Value::Tensor(_), ExprKind::Name(name)) => {
+                let message = format!("`{name}` is not indexed by `[..]`");
+                let error = Diagnostic::error(Code::WrongType, span, "a part of a tensor", message);
+                self.report(error.help(format!("write `slice({name}, axis, start, size)`")))
+            }
+            _ => {
+                let message = "lists are read by position in schedules, and not in layers and models";
+                self.report(Diagnostic::error(Code::WrongType, span, "a position", message))
             }
         }
     }

@@ -45,8 +45,8 @@ fn elaborate(text: &str, arguments: &[(&str, i64)]) -> Result<Model, Diagnostics
     };
     let arguments = model.parameters.iter().filter_map(|it| Some((it.name.text.clone(), value(it)?))).collect();
     let span = Span { file: FileId(0), start: 0, end: 0 };
-    let call =
-        ModelCall { model: model.name.text.clone(), span, arguments, precision: DType::F32, precision_line: None };
+    let (name, precision) = (model.name.text.clone(), DType::F32);
+    let call = ModelCall { model: name, span, arguments, precision, precision_line: None, cut: None };
     elaborate_with(model, &layers.collect(), &call, &BTreeMap::new())
 }
 

@@ -39,7 +39,7 @@ impl Expr {
         match &self.kind {
             ExprKind::Integer(_) | ExprKind::Decimal(_) | ExprKind::Name(_) => {}
             ExprKind::Unary(_, operand) => operand.walk(visit),
-            ExprKind::Binary(_, one, other) | ExprKind::Range(one, other) => {
+            ExprKind::Binary(_, one, other) | ExprKind::Range(one, other) | ExprKind::Index(one, other) => {
                 [one, other].into_iter().for_each(|part| part.walk(visit));
             }
             ExprKind::If { condition, then, otherwise } => {
@@ -47,6 +47,7 @@ impl Expr {
             }
             ExprKind::Call(call) => call.arguments.iter().for_each(|argument| argument.value.walk(visit)),
             ExprKind::List(items) => items.iter().for_each(|item| item.walk(visit)),
+            ExprKind::Each { item, start, end, .. } => [item, start, end].into_iter().for_each(|part| part.walk(visit)),
         }
     }
 }
@@ -77,6 +78,19 @@ pub enum ExprKind {
     Call(Call),
     /// `[rows, hidden]`.
     List(Vec<Expr>),
+    /// `[2 * k for k in 0..D]`: a table whose numbers follow a rule.
+    Each {
+        /// What each of them is.
+        item: Box<Expr>,
+        /// What counts them there.
+        variable: Name,
+        /// The first number of the variable.
+        start: Box<Expr>,
+        /// One past its last number.
+        end: Box<Expr>,
+    },
+    /// `table[position]`.
+    Index(Box<Expr>, Box<Expr>),
     /// `0..D`: several devices, only in `place`.
     Range(Box<Expr>, Box<Expr>),
 }

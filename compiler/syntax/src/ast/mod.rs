@@ -9,7 +9,7 @@ mod weights;
 pub use expr::{Argument, BinaryOp, Call, Decimal, Expr, ExprKind, UnaryOp};
 pub use model::{Init, Layer, LayerItem, LayerUse, Model, ModelItem, Tie};
 pub use pipeline::{Limit, Pipeline, PipelineItem, Setting, SettingValue, Subject};
-pub use schedule::{Block, BlockTask, Order, Schedule, ScheduleItem, Statement};
+pub use schedule::{Block, BlockTask, Function, FunctionBody, Order, Schedule, ScheduleItem, Statement};
 pub use weights::Weights;
 
 use crate::source::{FileId, Span};
@@ -30,6 +30,10 @@ pub enum Declaration {
     Import(Import),
     /// `param width = 256`: a number that `--set` can override.
     Parameter(Parameter),
+    /// `let homes = [0, 2, 3, 1]`: what several declarations use.
+    Let(Let),
+    /// `let warmup(s) = min(D - 1 - s, M)`: the same with parameters.
+    Function(Function),
     /// Which device does what in which order.
     Schedule(Schedule),
     /// A piece of a model: weights and tensor operations.
@@ -96,6 +100,8 @@ pub struct Parameter {
 /// `let name = value`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Let {
+    /// Lines of `///` above it.
+    pub doc: String,
     /// What it is called.
     pub name: Name,
     /// What it stands for.

@@ -39,6 +39,13 @@ pub enum PipelineItem {
         /// The whole line.
         span: Span,
     },
+    /// `cut [6, 5, 4, 3]`, or `cut auto`.
+    Cut {
+        /// How many layers each stage has, as a list; none where the compiler balances them.
+        layers: Option<Expr>,
+        /// The whole line.
+        span: Span,
+    },
     /// `schedule v_half`.
     Schedule(Call),
     /// `recompute 0..2, 5`.

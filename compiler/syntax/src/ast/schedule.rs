@@ -1,6 +1,6 @@
 //! The syntax tree of schedules.
 
-use super::{Expr, Let, Name, Section, Weights};
+use super::{Call, Expr, Let, Name, Parameter, Section, Weights};
 use crate::source::Span;
 use pipe_ir::task::TaskKind;
 
@@ -61,6 +61,8 @@ pub enum ScheduleItem {
     },
     /// A shorthand: evaluated where it is used.
     Let(Let),
+    /// The same with parameters.
+    Function(Function),
     /// `block every period { ... }`: start slots of one microbatch, or of some.
     Block(Block),
     /// `order d { ... }`: the tasks of a device, one after the other.
@@ -70,6 +72,37 @@ pub enum ScheduleItem {
         /// The word.
         span: Span,
     },
+}
+
+/// `let name(parameters) = value`, or `let name(parameters) { statements }`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Function {
+    /// Lines of `///` above it.
+    pub doc: String,
+    /// What it is called.
+    pub name: Name,
+    /// What callers give it.
+    pub parameters: Vec<Parameter>,
+    /// What a call of it stands for.
+    pub body: FunctionBody,
+    /// The whole declaration.
+    pub span: Span,
+}
+
+impl Function {
+    /// Whether a call stands for statements, and not for a value.
+    pub const fn has_statements(&self) -> bool {
+        matches!(self.body, FunctionBody::Statements(_))
+    }
+}
+
+/// What a call stands for.
+#[derive(Clone, PartialEq, Debug)]
+pub enum FunctionBody {
+    /// A number or a condition.
+    Value(Expr),
+    /// Statements of an `order`.
+    Statements(Vec<Statement>),
 }
 
 /// `block of microbatches every period { tasks }`.
@@ -164,6 +197,8 @@ pub enum Statement {
         /// The whole statement.
         span: Span,
     },
+    /// `drain(3)`: the statements of a function.
+    Call(Call),
     /// `F[a] & BW[b]`: the two share the device.
     Pair {
         /// The two tasks.

@@ -32,6 +32,9 @@ pub trait Arithmetic: Copy + fmt::Display {
     /// Whether this is a condition that holds.
     fn holds(self) -> bool;
 
+    /// The whole number that this is, if it is one.
+    fn as_whole(self) -> Option<i64>;
+
     /// `self < other`
     fn is_less(self, other: Self) -> bool;
 
@@ -59,6 +62,10 @@ impl Arithmetic for i64 {
 
     fn holds(self) -> bool {
         self != 0
+    }
+
+    fn as_whole(self) -> Option<i64> {
+        Some(self)
     }
 
     fn is_less(self, other: Self) -> bool {
@@ -115,6 +122,10 @@ impl Arithmetic for Number {
 
     fn holds(self) -> bool {
         self.as_whole() != Some(0)
+    }
+
+    fn as_whole(self) -> Option<i64> {
+        Self::as_whole(self)
     }
 
     fn is_less(self, other: Self) -> bool {

@@ -1,12 +1,13 @@
 //! Evaluation: resolved expressions over the numbers of an [`Arithmetic`].
 
 use super::arithmetic::{Arithmetic, Decimals};
-use super::errors::no_result;
+use super::errors::{no_result, wrong_type};
 use super::number::{NoResult, Number};
 use super::scope::{Fault, Node, Resolved, Scope, State};
 use crate::ast::{BinaryOp, Expr, ExprKind, UnaryOp};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::fraction::Fraction;
+use crate::source::Span;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -58,6 +59,16 @@ pub fn fraction(expr: &Expr, values: &Values) -> Result<Fraction, Fault> {
     let mut scope = Scope::new(values.clone()).exact(Decimals::Exact);
     let code = scope.number(expr)?;
     Machine::default().fraction(&scope, &code)
+}
+
+/// The numbers of a list, each a whole one, and where they were written.
+///
+/// # Errors
+/// All that [`exact`] fails on, what is no list of numbers, and a list longer than `most`.
+pub fn list(expr: &Expr, values: &Values, most: u32) -> Result<Vec<(i64, Span)>, Fault> {
+    let mut scope = Scope::new(values.clone()).exact(Decimals::Refused);
+    let code = scope.numbers(expr)?;
+    Machine::default().numbers(&scope, &code, most)
 }
 
 /// An error with the numbers that the names of an expression stand for.
@@ -144,7 +155,7 @@ impl<N: Arithmetic> Machine<N> {
     }
 
     /// Computes a resolved expression.
-    pub fn eval(&mut self, scope: &Scope<'_>, code: &Resolved<'_>) -> Result<N, Fault> {
+    pub fn eval<'a>(&mut self, scope: &Scope<'a>, code: &Resolved<'a>) -> Result<N, Fault> {
         self.operations += 1;
         let decimals = scope.decimals();
         match &code.node {
@@ -181,6 +192,15 @@ impl<N: Arithmetic> Machine<N> {
                 let result = if is_below { operand.unary(UnaryOp::Negate, decimals) } else { Ok(operand) };
                 result.or_else(|none| self.fail(scope, code, none, format_args!("abs({operand})")))
             }
+            Node::Call(slot, arguments) => {
+                self.within(scope, (*slot, arguments), code.expr, |machine, value| machine.eval(scope, value))
+            }
+            Node::Index(parts) => {
+                let [list, position] = &**parts;
+                let value = self.eval(scope, position)?;
+                self.read(scope, list, &[(value, position)])
+            }
+            Node::List(_) => Err(Box::new(wrong_type(code.expr.span, "a number", "a list"))),
         }
     }
 
@@ -241,7 +261,7 @@ impl<N: Arithmetic> Machine<N> {
     }
 
     /// An error with the numbers that the names of an expression stand for.
-    fn explained(&mut self, scope: &Scope<'_>, expr: &Expr, error: Diagnostic) -> Fault {
+    pub(super) fn explained(&mut self, scope: &Scope<'_>, expr: &Expr, error: Diagnostic) -> Fault {
         Box::new(self.values_of(scope, expr).into_iter().fold(error, Diagnostic::note))
     }
 
@@ -258,7 +278,10 @@ impl<N: Arithmetic> Machine<N> {
         });
         let mut shown = Vec::new();
         for name in names {
+            // Of a function or list that is being computed, its own variables are meant.
+            let local = scope.local(name).and_then(|slot| self.get(slot));
             let value = match scope.meaning(name) {
+                _ if local.is_some() => local,
                 Some(Node::Constant(value)) => Some(N::whole(value)),
                 Some(Node::Variable(slot)) => self.get(slot),
                 Some(Node::Let(slot)) => {

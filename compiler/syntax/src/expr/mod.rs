@@ -1,10 +1,12 @@
 //! Expressions: names are resolved in a [`scope`], arguments bound to parameters ([`arguments`]), and values computed
 //! ([`evaluate`](mod@evaluate)), in whole numbers that round down or exactly ([`arithmetic`], over [`number`]s). What
-//! is wrong has one wording everywhere ([`errors`]).
+//! is wrong has one wording everywhere ([`errors`]). A text has functions ([`functions`]) and lists ([`lists`]).
 
 pub mod arguments;
 pub mod arithmetic;
 pub mod errors;
 pub mod evaluate;
+pub mod functions;
+pub mod lists;
 pub mod number;
 pub mod scope;

@@ -1,12 +1,15 @@
 //! Scopes: what names mean. Expressions are resolved once, so that evaluating them looks nothing up.
 //!
 //! A name is a constant (a parameter, `D`, `M`), a `let` (evaluated where it is used, at most once
-//! for each change of a variable that it depends on) or a variable (`s`, `d`, the number of a
-//! loop), which has a value only where it is bound.
+//! for each change of a variable that it depends on), a function or a variable (`s`, `d`, the number of a
+//! loop), which has a value only where it is bound. Parameters of functions, and what counts the numbers of a list, are
+//! variables that only their own text knows. What a file defines outside of its declarations sees only what stands
+//! there, and `D`, `M` and `S`.
 
 use super::arithmetic::{Arithmetic, Decimals};
-use super::errors::{named_argument, unknown_function, unknown_name, wrong_count, wrong_type};
-use crate::ast::{Argument, BinaryOp, Call, Decimal, Expr, ExprKind, UnaryOp};
+use super::errors::{self, unknown_name, wrong_type};
+use super::lists::List;
+use crate::ast::{BinaryOp, Decimal, Expr, ExprKind, Function, FunctionBody, Name, UnaryOp};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::source::Span;
 use std::collections::BTreeMap;
@@ -15,6 +18,8 @@ use std::collections::BTreeMap;
 pub const MAX_VARIABLES: usize = 64;
 /// How deep an expression may be, through all the `let`s that it uses.
 const MAX_DEPTH: u32 = 300;
+/// The variable that definitions of files know: how many stages there are.
+const STAGES: &str = "S";
 
 /// What an expression gives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,15 +28,18 @@ pub enum Type {
     Number,
     /// True or false.
     Condition,
+    /// Numbers by position, or lists of them: so many positions lead to a number.
+    List(u32),
     /// Of a `let` whose own error is reported: fits everywhere, so that no other error follows from it.
     Unknown,
 }
 
 impl Type {
-    const fn phrase(self) -> &'static str {
+    pub(super) const fn phrase(self) -> &'static str {
         match self {
             Self::Number => "a number",
             Self::Condition => "a condition",
+            Self::List(_) => "a list",
             Self::Unknown => "something unknown",
         }
     }
@@ -48,7 +56,7 @@ pub struct Resolved<'a> {
     pub ty: Type,
     /// Variables that the value depends on, a bit each.
     pub depends: u64,
-    depth: u32,
+    pub(super) depth: u32,
 }
 
 /// The forms of a resolved expression. Conditions are 1 or 0.
@@ -74,6 +82,12 @@ pub enum Node<'a> {
     Max(Vec<Resolved<'a>>),
     /// A number without its sign.
     Abs(Box<Resolved<'a>>),
+    /// The function at this position, with its arguments: none where the default holds.
+    Call(usize, Vec<Option<Resolved<'a>>>),
+    /// Numbers by position.
+    List(List<'a>),
+    /// One of them: the list and the position.
+    Index(Box<[Resolved<'a>; 2]>),
 }
 
 /// An error; boxed, because it is rare and results are many.
@@ -84,8 +98,16 @@ pub type Fault = Box<Diagnostic>;
 pub struct Scope<'a> {
     constants: BTreeMap<String, i64>,
     names: BTreeMap<String, usize>,
-    /// Every `let`, in the order of the text.
+    /// Every `let` and function.
     pub lets: Vec<Definition<'a>>,
+    /// What files define, and the constants that are known there.
+    shared: BTreeMap<String, usize>,
+    shared_constants: BTreeMap<String, i64>,
+    /// Whether a definition of a file is being resolved.
+    is_shared: bool,
+    /// Variables of functions and lists, by name, and those that the place at hand knows.
+    locals: BTreeMap<String, usize>,
+    pub(super) inside: Vec<(&'a str, usize)>,
     variables: BTreeMap<String, usize>,
     /// What each variable holds, once something said so.
     types: Vec<Option<Type>>,
@@ -95,12 +117,43 @@ pub struct Scope<'a> {
     decimals: Decimals,
 }
 
-/// A `let`.
+/// A `let` or a function.
 #[derive(Debug)]
 pub struct Definition<'a> {
-    expr: &'a Expr,
+    /// What it says.
+    pub form: Form<'a>,
     /// How far it is resolved.
     pub state: State<'a>,
+    /// Whether a file defines it, outside of its declarations.
+    pub is_shared: bool,
+    /// The variables of its parameters, with their defaults, once they are resolved.
+    pub parameters: Vec<(usize, Option<Resolved<'a>>)>,
+}
+
+/// What a definition says.
+#[derive(Clone, Copy, Debug)]
+pub enum Form<'a> {
+    /// A value.
+    Let(&'a Expr),
+    /// A value, or statements, for its parameters.
+    Function(&'a Function),
+}
+
+impl<'a> Form<'a> {
+    /// The expression that its value comes from; none where it stands for statements.
+    pub const fn value(self) -> Option<&'a Expr> {
+        match self {
+            Self::Let(value) | Self::Function(Function { body: FunctionBody::Value(value), .. }) => Some(value),
+            Self::Function(_) => None,
+        }
+    }
+}
+
+/// What was known before a definition was entered.
+#[derive(Debug)]
+pub struct Outside<'a> {
+    inside: Vec<(&'a str, usize)>,
+    is_shared: bool,
 }
 
 /// How far a `let` is resolved.
@@ -112,6 +165,8 @@ pub enum State<'a> {
     Started,
     /// Resolved.
     Done(Resolved<'a>),
+    /// A function that stands for statements, whose parameters are resolved.
+    Statements,
     /// In error, which was reported.
     Failed,
 }
@@ -133,23 +188,68 @@ impl<'a> Scope<'a> {
     }
 
     /// Adds a definition, which hides a constant of the same name.
-    pub fn add_let(&mut self, name: &str, expr: &'a Expr) {
+    pub fn add(&mut self, name: &str, form: Form<'a>) {
         self.constants.remove(name);
         self.names.insert(name.to_owned(), self.lets.len());
-        self.lets.push(Definition { expr, state: State::Untouched });
+        self.lets.push(Definition { form, state: State::Untouched, is_shared: false, parameters: Vec::new() });
+    }
+
+    /// Adds what files define, which whatever has the same name hides, and the constants that are known there.
+    pub fn share(
+        &mut self,
+        definitions: impl IntoIterator<Item = (&'a Name, Form<'a>)>,
+        constants: BTreeMap<String, i64>,
+    ) {
+        self.shared_constants = constants;
+        for (name, form) in definitions {
+            self.shared.insert(name.text.clone(), self.lets.len());
+            self.lets.push(Definition { form, state: State::Untouched, is_shared: true, parameters: Vec::new() });
+        }
     }
 
     /// The slot of a variable, a new one where the name is new. None where there are too many.
     pub fn variable(&mut self, name: &str) -> Option<usize> {
-        let next = self.variables.len();
-        if let Some(slot) = self.variables.get(name) {
-            return Some(*slot);
+        slot(&mut self.variables, &mut self.types, name)
+    }
+
+    /// The same of a variable that only the text inside of a function or list knows.
+    pub(super) fn enter_local(&mut self, name: &'a Name) -> Result<usize, Fault> {
+        if let Some(error) = errors::fixed(name) {
+            return Err(Box::new(error));
         }
-        (next < MAX_VARIABLES).then(|| {
-            self.variables.insert(name.to_owned(), next);
-            self.types.push(None);
-            next
-        })
+        let slot = slot(&mut self.locals, &mut self.types, &name.text).ok_or_else(|| {
+            let message = format!("there are more than {MAX_VARIABLES} variables here");
+            Box::new(Diagnostic::error(Code::TooLarge, name.span, "one too many", message))
+        })?;
+        self.set_type(slot, Type::Number);
+        self.inside.push((&name.text, slot));
+        Ok(slot)
+    }
+
+    /// Forgets the variable that was entered last.
+    pub(super) fn leave_local(&mut self) {
+        self.inside.pop();
+    }
+
+    /// Whether a name is a parameter of the function that is being resolved, or counts the numbers of a list.
+    pub fn is_local(&self, name: &str) -> bool {
+        self.inside.iter().any(|(known, _)| *known == name)
+    }
+
+    /// The variable of a function or list, of which several may have the same one.
+    pub(super) fn local(&self, name: &str) -> Option<usize> {
+        self.locals.get(name).copied()
+    }
+
+    /// From here on, names mean what they do inside of a definition.
+    pub(super) fn enter(&mut self, is_shared: bool) -> Outside<'a> {
+        let is_shared = std::mem::replace(&mut self.is_shared, is_shared);
+        Outside { inside: std::mem::take(&mut self.inside), is_shared }
+    }
+
+    /// Names mean again what they did before.
+    pub fn leave(&mut self, outside: Outside<'a>) {
+        Outside { inside: self.inside, is_shared: self.is_shared } = outside;
     }
 
     /// Says what a variable holds; false where it holds something else elsewhere.
@@ -157,11 +257,29 @@ impl<'a> Scope<'a> {
         ty == Type::Unknown || *self.types[slot].get_or_insert(ty) == ty
     }
 
-    /// The value of a constant, or the slot of a `let` or variable, for notes beside an error.
+    /// The value of a constant, or the slot of a `let`, function or variable, for notes beside an error.
     pub fn meaning(&self, name: &str) -> Option<Node<'a>> {
-        let variable = self.variables.get(name).map(|slot| Node::Variable(*slot));
+        let local = self.inside.iter().rev().find(|(known, _)| *known == name);
+        if let Some((_, slot)) = local {
+            return Some(Node::Variable(*slot));
+        }
+        let variable = || self.variables.get(name).map(|slot| Node::Variable(*slot));
+        let shared = || self.shared.get(name).map(|slot| Node::Let(*slot));
+        let constant = |of: &BTreeMap<String, i64>| of.get(name).map(|value| Node::Constant(*value));
+        if self.is_shared {
+            let fixed = variable().filter(|_| name == STAGES);
+            return fixed.or_else(shared).or_else(|| constant(&self.shared_constants));
+        }
         let definition = || self.names.get(name).map(|slot| Node::Let(*slot));
-        variable.or_else(definition).or_else(|| self.constants.get(name).map(|value| Node::Constant(*value)))
+        variable().or_else(definition).or_else(|| constant(&self.constants)).or_else(shared)
+    }
+
+    /// Names that could be meant at the place at hand.
+    pub(super) fn known(&self) -> impl Iterator<Item = &str> {
+        let own = self.variables.keys().chain(self.names.keys()).chain(self.constants.keys());
+        let own = own.filter(|_| !self.is_shared).chain(self.shared.keys());
+        let shared = self.shared_constants.keys().filter(|_| self.is_shared);
+        own.chain(shared).map(String::as_str).chain(self.inside.iter().map(|(name, _)| *name))
     }
 
     /// Resolves an expression that must give a number.
@@ -179,17 +297,24 @@ impl<'a> Scope<'a> {
         self.resolve(expr, 0)
     }
 
-    /// Resolves every `let`, used or not, and returns what is wrong with them.
-    pub fn resolve_lets(&mut self) -> Vec<Fault> {
-        (0..self.lets.len()).filter_map(|slot| self.definition(slot, 0).err().flatten()).collect()
+    /// Resolves every `let` and every function for a value, used or not, and returns what is wrong with them: of what
+    /// files define or of all others.
+    pub fn resolve_lets(&mut self, shared: bool) -> Vec<Fault> {
+        let wanted = |scope: &Self, slot: &usize| scope.lets[*slot].is_shared == shared;
+        let wanted: Vec<usize> = (0..self.lets.len()).filter(|slot| wanted(self, slot)).collect();
+        wanted.into_iter().filter_map(|slot| self.definition(slot, 0).err().flatten()).collect()
     }
 
-    fn typed(&mut self, expr: &'a Expr, wanted: Type, depth: u32) -> Result<Resolved<'a>, Fault> {
+    pub(super) fn typed(&mut self, expr: &'a Expr, wanted: Type, depth: u32) -> Result<Resolved<'a>, Fault> {
         let resolved = self.resolve(expr, depth)?;
         if [wanted, Type::Unknown].contains(&resolved.ty) || wanted == Type::Unknown {
             return Ok(resolved);
         }
+        if let Type::List(_) = resolved.ty {
+            return Err(Box::new(not_a_list(expr, wanted)));
+        }
         let help = match wanted {
+            Type::List(_) => "only lists have positions: `[4, 6, 6, 2][s]`",
             Type::Number => "write `if condition then 1 else 0` to count with a condition",
             Type::Condition | Type::Unknown => "compare it, for example with `> 0`",
         };
@@ -197,7 +322,7 @@ impl<'a> Scope<'a> {
         Err(Box::new(if wanted == Type::Number { counted(expr.span, error) } else { error }))
     }
 
-    fn resolve(&mut self, expr: &'a Expr, depth: u32) -> Result<Resolved<'a>, Fault> {
+    pub(super) fn resolve(&mut self, expr: &'a Expr, depth: u32) -> Result<Resolved<'a>, Fault> {
         if depth > MAX_DEPTH {
             let message = format!("the definitions that this uses are more than {MAX_DEPTH} operations deep");
             return Err(Box::new(Diagnostic::error(Code::TooLarge, expr.span, "too deep here", message)));
@@ -237,12 +362,10 @@ impl<'a> Scope<'a> {
                 let shape = make(Node::Constant(0), then.ty, &[&condition, &then, &otherwise]);
                 Resolved { node: Node::If(Box::new([condition, then, otherwise])), ..shape }
             }
-            ExprKind::Call(call) => {
-                let parts = call.arguments.iter().map(|argument| self.argument(call, argument, next));
-                let parts = parts.collect::<Result<Vec<_>, _>>()?;
-                let shape = make(Node::Constant(0), Type::Number, &parts.iter().collect::<Vec<_>>());
-                Resolved { node: function(call, parts)?, ..shape }
-            }
+            ExprKind::Call(call) => self.called(call, expr, next)?,
+            ExprKind::List(items) => self.list(items, expr, next)?,
+            ExprKind::Each { item, variable, start, end } => self.each((item, variable), [start, end], expr, next)?,
+            ExprKind::Index(list, position) => self.index(list, position, expr, next)?,
             ExprKind::Decimal(value) if self.decimals != Decimals::Refused => {
                 make(Node::Decimal(*value), Type::Number, &[])
             }
@@ -252,33 +375,24 @@ impl<'a> Scope<'a> {
                     error.help("numbers are whole here: write a quotient, as in `D / 2` for half of `D`"),
                 ));
             }
-            ExprKind::List(_) | ExprKind::Range(..) => {
-                let error = wrong_type(expr.span, "a whole number", "a list");
-                let help = "lists stand behind `on`, for a stage on several devices at once; one of several numbers is \
-                    `if s == 0 then 0 else 3`";
-                return Err(Box::new(error.help(help)));
+            ExprKind::Range(..) => {
+                let error = wrong_type(expr.span, "a whole number", "a range");
+                return Err(Box::new(error.help("ranges stand behind `on`, for a stage on several devices at once")));
             }
         };
         Ok(if self.exact { resolved } else { folded(resolved) })
     }
 
-    fn argument(&mut self, call: &Call, argument: &'a Argument, depth: u32) -> Result<Resolved<'a>, Fault> {
-        if let Some(name) = &argument.name {
-            return Err(Box::new(named_argument(call, name)));
-        }
-        self.typed(&argument.value, Type::Number, depth)
-    }
-
     fn name(&mut self, name: &str, expr: &'a Expr, depth: u32) -> Result<Resolved<'a>, Fault> {
         let leaf = |node, ty, depends, depth| Resolved { node, expr, ty, depends, depth };
         match self.meaning(name) {
+            Some(Node::Let(slot)) if let Form::Function(function) = self.lets[slot].form => {
+                Err(Box::new(errors::without_arguments(function, expr.span)))
+            }
             Some(Node::Let(slot)) => match self.definition(slot, depth) {
                 Ok((ty, depends, depth)) => Ok(leaf(Node::Let(slot), ty, depends, depth + 1)),
                 Err(Some(fault)) => Err(fault),
-                Err(None) => {
-                    let message = format!("`{name}` uses itself, directly or through others");
-                    Err(Box::new(Diagnostic::error(Code::CyclicDefinition, expr.span, "used here again", message)))
-                }
+                Err(None) => Err(Box::new(errors::cyclic(name, expr.span))),
             },
             Some(Node::Variable(slot)) => {
                 Ok(leaf(Node::Variable(slot), self.types[slot].unwrap_or(Type::Number), 1 << slot, 1))
@@ -288,22 +402,37 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Type, dependencies and depth of a `let`. No error of its own where it is the one being resolved.
-    fn definition(&mut self, slot: usize, depth: u32) -> Result<(Type, u64, u32), Option<Fault>> {
-        let Definition { expr, state } = &self.lets[slot];
-        let expr: &'a Expr = expr;
+    /// Type, dependencies and depth of a `let` or a function's value. No error of its own where it is the one being
+    /// resolved.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn definition(&mut self, slot: usize, depth: u32) -> Result<(Type, u64, u32), Option<Fault>> {
+        let Definition { form, state, parameters, is_shared } = &self.lets[slot];
+        let (form, is_shared) = (*form, *is_shared);
         match state {
-            State::Done(resolved) => return Ok((resolved.ty, resolved.depends, resolved.depth)),
+            State::Done(resolved) => {
+                return Ok((resolved.ty, without(resolved.depends, parameters), resolved.depth));
+            }
             State::Started => return Err(None),
-            State::Failed => return Ok((Type::Unknown, 0, 1)),
+            State::Statements | State::Failed => return Ok((Type::Unknown, 0, 1)),
             State::Untouched => {}
         }
         self.lets[slot].state = State::Started;
-        let resolved = self.resolve(expr, depth);
+        let outside = self.enter(is_shared);
+        let resolved = self
+            .parameters(slot, depth)
+            .and_then(|()| form.value().map(|value| self.resolve(value, depth)).transpose());
+        self.leave(outside);
+        let Some(expr) = form.value() else {
+            let resolved = resolved.map(|_| (Type::Unknown, 0, 1)).map_err(Some);
+            self.lets[slot].state = if resolved.is_ok() { State::Statements } else { State::Failed };
+            return resolved;
+        };
         let deepest = |resolved: &Resolved<'a>| resolved.depth.saturating_add(depth) <= MAX_DEPTH;
-        match resolved {
+        match resolved.map(|resolved| resolved.expect("its form has a value")) {
             Ok(resolved) if deepest(&resolved) => {
-                let summary = (resolved.ty, resolved.depends, resolved.depth);
+                let summary = (resolved.ty, without(resolved.depends, &self.lets[slot].parameters), resolved.depth);
                 self.lets[slot].state = State::Done(resolved);
                 Ok(summary)
             }
@@ -321,8 +450,7 @@ impl<'a> Scope<'a> {
     }
 
     fn unknown(&self, name: &str, span: Span) -> Fault {
-        let known = self.variables.keys().chain(self.names.keys()).chain(self.constants.keys()).map(String::as_str);
-        let error = unknown_name(name, span, known);
+        let error = unknown_name(name, span, self.known());
         Box::new(match foreign(name) {
             Some(help) => Diagnostic { fix: None, ..error }.help(help),
             None => error,
@@ -352,17 +480,6 @@ fn foreign(name: &str) -> Option<&'static str> {
     })
 }
 
-/// What to write for a function that other languages have.
-fn foreign_function(name: &str) -> Option<&'static str> {
-    Some(match name {
-        "floor" | "int" | "trunc" => "in a schedule `/` rounds down: leave the function out",
-        "ceil" | "ceildiv" | "cdiv" => "`(a + b - 1) / b` rounds `a / b` up, in a schedule",
-        "len" => "`S` is the number of stages, `D` of devices, `M` of microbatches",
-        "pow" => "there are no powers; write a product",
-        _ => return None,
-    })
-}
-
 /// What an operator takes and gives.
 const fn signature(op: BinaryOp) -> (Type, Type) {
     match op {
@@ -379,24 +496,34 @@ const fn signature(op: BinaryOp) -> (Type, Type) {
     }
 }
 
-fn function<'a>(call: &Call, mut parts: Vec<Resolved<'a>>) -> Result<Node<'a>, Fault> {
-    let wrong = |takes: &str| Box::new(wrong_count(call, takes));
-    match call.name.text.as_str() {
-        "min" if !parts.is_empty() => Ok(Node::Min(parts)),
-        "max" if !parts.is_empty() => Ok(Node::Max(parts)),
-        "min" | "max" => Err(wrong("one number or more")),
-        "abs" => match (parts.pop(), parts.is_empty()) {
-            (Some(only), true) => Ok(Node::Abs(Box::new(only))),
-            _ => Err(wrong("one number")),
-        },
-        name => {
-            let error = unknown_function(&call.name, ["min", "max", "abs"]);
-            Err(Box::new(match foreign_function(name) {
-                Some(help) => Diagnostic { fix: None, ..error }.help(help),
-                None => error,
-            }))
-        }
+/// What stands where a number or a condition is needed, and is a list.
+fn not_a_list(expr: &Expr, wanted: Type) -> Diagnostic {
+    let error = wrong_type(expr.span, wanted.phrase(), Type::List(1).phrase());
+    match &expr.kind {
+        ExprKind::Name(name) => error.help(format!("write `{name}[0]` for its first number")),
+        _ => error.help(
+            "one of its numbers is read by its position, as in `[0, 3][s]`; a list of devices stands behind `on`, for \
+             a stage on several devices at once",
+        ),
     }
+}
+
+/// The slot of a name among others, a new one where the name is new. None where there are too many.
+fn slot(names: &mut BTreeMap<String, usize>, types: &mut Vec<Option<Type>>, name: &str) -> Option<usize> {
+    if let Some(slot) = names.get(name) {
+        return Some(*slot);
+    }
+    let next = types.len();
+    (next < MAX_VARIABLES).then(|| {
+        names.insert(name.to_owned(), next);
+        types.push(None);
+        next
+    })
+}
+
+/// Variables without those of parameters.
+fn without(depends: u64, parameters: &[(usize, Option<Resolved<'_>>)]) -> u64 {
+    parameters.iter().fold(depends, |depends, (slot, _)| depends & !(1 << slot))
 }
 
 /// Replaces an operation on constants by its result, where it has one; an error waits until the value is asked for.

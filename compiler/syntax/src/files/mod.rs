@@ -6,6 +6,7 @@
 mod configs;
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
+use crate::expr::scope::Form;
 use crate::source::{FileId, Source, Sources, Span};
 use crate::torch::table::Table;
 use crate::{ast, parse, stdlib, torch};
@@ -40,7 +41,8 @@ type Tables = BTreeMap<FileId, Table>;
 /// What names are unique within.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Kind {
-    Parameter,
+    /// Of parameters, `let`s and functions.
+    Value,
     Schedule,
     Layer,
     Model,
@@ -50,7 +52,7 @@ enum Kind {
 impl Kind {
     const fn word(self) -> &'static str {
         match self {
-            Self::Parameter => "parameter",
+            Self::Value => "definition",
             Self::Schedule => "schedule",
             Self::Layer => "layer",
             Self::Model => "model",
@@ -329,6 +331,15 @@ impl Files {
         self.declarations(None).filter_map(|found| if let Declaration::Parameter(it) = found { Some(it) } else { None })
     }
 
+    /// What files define with `let`, outside of their other declarations.
+    pub fn definitions(&self) -> impl Iterator<Item = (&ast::Name, Form<'_>)> {
+        self.declarations(None).filter_map(|found| match found {
+            Declaration::Let(it) => Some((&it.name, Form::Let(&it.value))),
+            Declaration::Function(it) => Some((&it.name, Form::Function(it))),
+            _ => None,
+        })
+    }
+
     /// The pipelines of the root file, in the order of the text.
     pub fn root_pipelines(&self) -> impl Iterator<Item = &ast::Pipeline> {
         self.declarations(self.root)
@@ -365,7 +376,9 @@ impl Files {
 fn name_of(declaration: &Declaration) -> Option<(Kind, &ast::Name)> {
     Some(match declaration {
         Declaration::Import(_) => return None,
-        Declaration::Parameter(it) => (Kind::Parameter, &it.name),
+        Declaration::Parameter(it) => (Kind::Value, &it.name),
+        Declaration::Let(it) => (Kind::Value, &it.name),
+        Declaration::Function(it) => (Kind::Value, &it.name),
         Declaration::Schedule(it) => (Kind::Schedule, &it.name),
         Declaration::Layer(it) => (Kind::Layer, &it.name),
         Declaration::Model(it) => (Kind::Model, &it.name),
@@ -379,7 +392,12 @@ fn duplicate_parameters(declaration: &Declaration, errors: &mut Diagnostics) {
         Declaration::Schedule(it) => &it.parameters,
         Declaration::Layer(it) => &it.parameters,
         Declaration::Model(it) => &it.parameters,
-        Declaration::Import(_) | Declaration::Parameter(_) | Declaration::Pipeline(_) => return,
+        // A function says so itself, wherever it stands.
+        Declaration::Import(_)
+        | Declaration::Parameter(_)
+        | Declaration::Let(_)
+        | Declaration::Function(_)
+        | Declaration::Pipeline(_) => return,
     };
     let mut seen: BTreeMap<&str, Span> = BTreeMap::new();
     for parameter in parameters {

@@ -188,7 +188,9 @@ impl LineBreaker<'_, '_> {
             } else if index == last {
                 self.node(part, Before::Line(outer));
             } else {
-                self.node(part, if part.rule == Rule::comma { Before::Space } else { Before::Line(outer + STEP) });
+                // The rule of a list stands behind its first element, on a line of its own.
+                let begins = index == 1 || parts[index - 1].rule == Rule::comma || part.rule == Rule::kw_for;
+                self.node(part, if begins { Before::Line(outer + STEP) } else { Before::Space });
             }
         }
         self.start = start;
@@ -200,7 +202,9 @@ impl LineBreaker<'_, '_> {
         let place = |node: &Node| self.places.get(node.tokens.start).copied();
         let aligned = match item.rule {
             Rule::block_task => item.parts.iter().find(|part| matches!(part.rule, Rule::kw_at | Rule::kw_fill)),
-            Rule::binding | Rule::named_layer => item.parts.iter().find(|part| part.rule == Rule::assign),
+            Rule::binding | Rule::function | Rule::named_layer => {
+                item.parts.iter().find(|part| part.rule == Rule::assign)
+            }
             Rule::repeat | Rule::r#for => item.parts.last(),
             Rule::layers => item.parts.iter().find(|part| part.rule == Rule::open),
             _ => None,
@@ -208,7 +212,8 @@ impl LineBreaker<'_, '_> {
         let Some(((line, column), (first, _))) = aligned.and_then(place).zip(place(item)) else { return };
         let end = self.places.last().map_or(first, |(line, _)| *line);
         if line == first && (end == first || !whole) {
-            let what = if item.rule == Rule::named_layer { Rule::binding } else { item.rule };
+            let is_let = matches!(item.rule, Rule::function | Rule::named_layer);
+            let what = if is_let { Rule::binding } else { item.rule };
             self.lines[line].mark = Some((what, column));
         }
     }

@@ -79,11 +79,14 @@ impl<'t> Reader<'t> {
 impl Token<'_> {
     /// Whether what follows stands right behind it.
     fn holds(&self) -> bool {
-        matches!(self.rule, Rule::open_round | Rule::open_square | Rule::dot | Rule::range | Rule::prefix)
+        matches!(
+            self.rule,
+            Rule::open_round | Rule::open_square | Rule::open_index | Rule::dot | Rule::range | Rule::prefix
+        )
     }
 
     pub(super) fn opens(&self) -> bool {
-        matches!(self.rule, Rule::open | Rule::open_round | Rule::open_square)
+        matches!(self.rule, Rule::open | Rule::open_round | Rule::open_square | Rule::open_index)
     }
 
     pub(super) fn closes(&self) -> bool {
@@ -92,13 +95,14 @@ impl Token<'_> {
 }
 
 fn is_operand(rule: Rule) -> bool {
-    matches!(rule, Rule::number | Rule::call | Rule::name | Rule::list | Rule::group)
+    matches!(rule, Rule::number | Rule::call | Rule::name | Rule::list | Rule::group | Rule::index)
 }
 
 /// Whether a space is between a token and the one before it.
 fn spaced(before: Rule, rule: Rule, parent: Rule) -> bool {
     match rule {
         Rule::close_round | Rule::close_square | Rule::comma | Rule::colon | Rule::dot | Rule::range => false,
+        Rule::open_index => false,
         Rule::open_round => parent == Rule::group,
         Rule::open_square => parent == Rule::list || before == Rule::colon,
         _ => parent != Rule::cost_link,

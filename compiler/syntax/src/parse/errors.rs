@@ -84,7 +84,7 @@ fn joined(words: Vec<String>) -> String {
 pub(super) fn phrase(rule: Rule) -> Option<String> {
     let words = match rule {
         Rule::EOI => "the end of the text",
-        Rule::file => "`import`, `param`, `schedule`, `layer`, `model` or `pipeline`",
+        Rule::file => "`import`, `let`, `param`, `schedule`, `layer`, `model` or `pipeline`",
         Rule::name => "a name",
         Rule::schedule_name | Rule::schedule_call => "the name of a schedule",
         Rule::number => "a number",
@@ -118,9 +118,11 @@ pub(super) fn phrase(rule: Rule) -> Option<String> {
         Rule::colon => "`:`",
         Rule::assign => "`=`",
         Rule::range => "`..`",
+        Rule::index | Rule::open_index => return None,
         Rule::plus | Rule::minus | Rule::times | Rule::over | Rule::modulo | Rule::kw_and | Rule::kw_or => return None,
         Rule::equal | Rule::not_equal | Rule::at_most | Rule::at_least | Rule::above | Rule::below => return None,
-        Rule::binding => "`let`",
+        Rule::binding | Rule::function => "`let`",
+        Rule::statement_call | Rule::call_head => "a call of a function",
         Rule::condition | Rule::requirement => "`require`",
         Rule::file_parameter => "`param`",
         Rule::layers => "`repeat`",

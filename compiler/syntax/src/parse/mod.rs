@@ -6,6 +6,7 @@
 mod build;
 mod divisions;
 mod errors;
+pub(crate) mod foreign;
 mod grammar;
 mod mistakes;
 mod scan;

@@ -38,18 +38,25 @@ pub(super) fn nesting(file: FileId, text: &str) -> Result<(), Diagnostic> {
     Ok(())
 }
 
-/// Where declarations seem to begin: a line that starts with their word and opens a bracket where it needs one.
+/// Where declarations seem to begin: a line that starts with their word and opens a bracket where it needs one. A `let`
+/// is one of the file where no brace is open.
 pub fn declarations(text: &str) -> impl Iterator<Item = usize> {
-    let mut position = 0;
+    let (mut position, mut depth) = (0, 0_i32);
     text.split_inclusive('\n').filter_map(move |line| {
         let start = position;
         position += line.len();
         let word = line.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or("");
         let begins = match word {
             "import" | "param" => true,
+            "let" => depth == 0,
             "schedule" | "layer" | "model" | "pipeline" => line.contains('{'),
             _ => false,
         };
+        depth = Tokens::new(line).fold(if begins { 0 } else { depth }, |depth, token| match &line[token] {
+            "{" => depth + 1,
+            "}" => (depth - 1).max(0),
+            _ => depth,
+        });
         begins.then_some(start)
     })
 }

@@ -15,8 +15,13 @@ fn messages(text: &str) -> Vec<String> {
 fn everything_of_the_language_parses() {
     let text = include_str!("tests/everything.pipe");
     let found = declarations(text);
-    assert_eq!(found.len(), 9);
-    let Declaration::Schedule(schedule) = &found[3] else { panic!("{:?}", found[3]) };
+    assert_eq!(found.len(), 13);
+    let Declaration::Function(function) = &found[5] else { panic!("{:?}", found[5]) };
+    assert_eq!(
+        (function.name.text.as_str(), function.doc.as_str()),
+        ("warmup_of", "Forwards before the first backward.")
+    );
+    let Declaration::Schedule(schedule) = &found[7] else { panic!("{:?}", found[7]) };
     assert_eq!(schedule.name.text, "1f1b_twice");
     assert_eq!(schedule.doc, "Two lines\nof documentation.");
     let place = schedule.items.iter().find_map(|item| match item {
@@ -39,6 +44,8 @@ fn operators_bind_as_everywhere() {
     assert_eq!(show("-a * b"), "((-a) * b)");
     assert_eq!(show("if a then b else if c then d else e"), "(if a then b else (if c then d else e))");
     assert_eq!(show("(1 + 2) * 3"), "((1 + 2) * 3)");
+    assert_eq!(show("-a[b + 1][c] * d[e] - 1"), "(((-a[(b + 1)][c]) * d[e]) - 1)");
+    assert_eq!(show("[a, b][0] - [k for k in 0..c][1]"), "([a, b][0] - [k for k in 0..c][1])");
 }
 
 fn shown(expr: &ast::Expr) -> String {
@@ -50,6 +57,11 @@ fn shown(expr: &ast::Expr) -> String {
         ExprKind::Binary(op, x, y) => format!("({} {} {})", shown(x), op.symbol(), shown(y)),
         ExprKind::If { condition, then, otherwise } => {
             format!("(if {} then {} else {})", shown(condition), shown(then), shown(otherwise))
+        }
+        ExprKind::Index(list, position) => format!("{}[{}]", shown(list), shown(position)),
+        ExprKind::List(items) => format!("[{}]", items.iter().map(shown).collect::<Vec<_>>().join(", ")),
+        ExprKind::Each { item, variable, start, end } => {
+            format!("[{} for {} in {}..{}]", shown(item), variable.text, shown(start), shown(end))
         }
         other => format!("{other:?}"),
     }

@@ -17,6 +17,7 @@ pub(super) struct Items<'a> {
     pub(super) precision: (DType, Option<Span>),
     pub(super) devices: Option<(&'a Expr, [Option<&'a Expr>; 2])>,
     pub(super) microbatches: Option<&'a Expr>,
+    pub(super) cut: Option<(Option<&'a Expr>, Span)>,
     pub(super) schedule: Option<&'a Call>,
     pub(super) recompute: Option<recompute::Line<'a>>,
     pub(super) offload: offload::PlacedOffload,
@@ -47,6 +48,10 @@ pub(super) fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> 
             PipelineItem::Microbatches { count, span } => {
                 items.microbatches = Some(count);
                 ("microbatches", *span)
+            }
+            PipelineItem::Cut { layers, span } => {
+                items.cut = Some((layers.as_ref(), *span));
+                ("cut", *span)
             }
             PipelineItem::Recompute { stages, span } => {
                 items.recompute = Some((stages, *span));

@@ -1,6 +1,7 @@
 //! One pipeline: its items evaluated, its schedule written out.
 
 mod activation;
+mod cut;
 mod items;
 mod number;
 mod offload;
@@ -39,6 +40,7 @@ use training::{files as training_files, training};
 
 /// A schedule that no pipeline binds.
 pub(super) fn stand_alone(
+    files: &Files,
     declared: &ast::Schedule,
     request: &Request,
     outside: &Values,
@@ -55,7 +57,7 @@ pub(super) fn stand_alone(
     }
     let steps = Steps { set: chosen(request, outside, "steps"), of_training: None };
     let (turn, graph) = (request.turn, &StageGraph::chain);
-    let setting = ScheduleSetting { n_devices, n_microbatches, outside, steps, call: None, turn, graph };
+    let setting = ScheduleSetting { files, n_devices, n_microbatches, outside, steps, call: None, turn, graph };
     let mut schedule = write(declared, setting, &request.settings)?;
     if let Some(asked) = &request.recompute {
         recompute::apply(asked, None, &mut schedule, &mut report);
@@ -108,8 +110,11 @@ pub(super) fn elaborate(
     };
     let [memory, host] = items.devices.map_or([None; 2], |(_, said)| said);
     let (memory, host) = (bytes(memory, "`memory`"), bytes(host, "`host`"));
-    let model =
+    let mut model =
         items.model.and_then(|call| model_call(files, (call, items.precision), request, &parameters, &mut report));
+    let cut = items.cut.and_then(|line| cut::cut(line, &sized, &mut report));
+    cut::beside(cut.as_ref(), (items.model, items.config), &mut report);
+    model.iter_mut().for_each(|model| model.cut.clone_from(&cut));
     let transformer =
         items.config.and_then(|call| transformer::transformer(files, call, request, &parameters, &mut report));
     let costs = items.cost.and_then(|line| stage_costs(line, &sized, &mut report));
@@ -133,11 +138,12 @@ pub(super) fn elaborate(
     };
     let setting = |call, graph| {
         let (outside, turn) = (&parameters, request.turn);
-        ScheduleSetting { n_devices, n_microbatches, outside, steps, call: Some(call), turn, graph }
+        ScheduleSetting { files, n_devices, n_microbatches, outside, steps, call: Some(call), turn, graph }
     };
     let mut schedule =
         items.schedule.and_then(|call| written(files, call, setting(call, &graph), &request.settings, &mut report));
     if let Some(schedule) = &mut schedule {
+        cut::check(cut.as_ref(), schedule, &mut report);
         let named = items.recompute.and_then(|line| recompute::recomputation(line, schedule, &parameters, &mut report));
         if let Some(asked) = request.recompute.as_ref().or(named.as_ref()) {
             let place = items.recompute.filter(|_| request.recompute.is_none()).map(|(_, span)| span);
@@ -265,7 +271,8 @@ fn model_call(
     let callee = Callee { declared: name, parameters: parameters_of, settings, evaluate: exact };
     let arguments = bind(callee, Some(call), parameters);
     let arguments = arguments.map_err(|errors| report.extend(errors)).ok()?;
-    Some(ModelCall { model: declared.name.text.clone(), span: call.span, arguments, precision, precision_line })
+    let (model, span) = (declared.name.text.clone(), call.span);
+    Some(ModelCall { model, span, arguments, precision, precision_line, cut: None })
 }
 
 fn unknown<'n>(word: &str, name: &ast::Name, known: impl Iterator<Item = &'n str>) -> Diagnostic {

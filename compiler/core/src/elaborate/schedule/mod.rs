@@ -9,7 +9,6 @@ mod period;
 mod place;
 mod window;
 
-pub(super) use parts::fixed;
 pub(super) use period::common;
 
 use parts::{Body, Parts, PlaceLine, parts_of, scope_of};
@@ -24,13 +23,18 @@ use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::expr::arguments::Values;
 use pipe_syntax::expr::evaluate::Machine;
 use pipe_syntax::expr::scope::{Fault, Resolved, Scope, Type};
+use pipe_syntax::files::Files;
 use pipe_syntax::limits::{MAX_SLICES, MAX_STAGES, Report, tasks, within};
 use pipe_syntax::source::Span;
 use pipe_syntax::uniform::{Dependence, dependence};
+use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// How many devices and microbatches a schedule is written out for, and who asked for it.
 #[derive(Clone, Copy)]
 pub(super) struct ScheduleSetting<'a> {
+    /// What else is declared.
+    pub(super) files: &'a Files,
     pub(super) n_devices: u32,
     pub(super) n_microbatches: u32,
     /// Values of the files' parameters.
@@ -79,6 +83,8 @@ pub(super) struct Writer<'a> {
     pub(super) is_varied: bool,
     /// Which stages read which, for so many stages.
     pub(super) graph: &'a dyn Fn(usize) -> StageGraph,
+    /// The statements of functions, by their position among the definitions; none while they are resolved.
+    functions: BTreeMap<usize, Option<Rc<order::Body<'a>>>>,
 }
 
 /// Orders of all devices, and the block that they repeat.
@@ -109,8 +115,9 @@ pub(super) fn elaborate<'a>(
         weights: None,
         origins: Vec::new(),
         turn: setting.turn && parts.block().is_some(),
-        is_varied: dependence(schedule, setting.call) == Dependence::Varied,
+        is_varied: dependence(setting.files, schedule, setting.call) == Dependence::Varied,
         graph: setting.graph,
+        functions: BTreeMap::new(),
     };
     writer.write(schedule, &parts, setting)
 }
@@ -122,7 +129,7 @@ impl<'a> Writer<'a> {
         parts: &Parts<'a>,
         setting: ScheduleSetting<'_>,
     ) -> Result<Schedule, Diagnostics> {
-        let faults = self.scope.resolve_lets();
+        let faults = self.scope.resolve_lets(false);
         if !faults.is_empty() {
             self.report.extend(faults.into_iter().map(|fault| *fault));
             self.resolve(parts);

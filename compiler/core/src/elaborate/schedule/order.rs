@@ -6,12 +6,15 @@ use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::placement::names;
 use pipe_schedule::schedule::ScheduledTask;
 use pipe_schedule::slices::Slices;
-use pipe_syntax::ast::{self, Expr, ExprKind, Statement};
+use pipe_syntax::ast::{self, Expr, ExprKind, FunctionBody, Statement};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
-use pipe_syntax::expr::scope::{Fault, Resolved, Type};
+use pipe_syntax::expr::errors::cyclic;
+use pipe_syntax::expr::functions::Called;
+use pipe_syntax::expr::scope::{Fault, Form, Resolved, Type};
 use pipe_syntax::limits::{MAX_TASKS, tasks};
 use pipe_syntax::source::Span;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 /// A resolved statement.
 enum Step<'a> {
@@ -20,6 +23,7 @@ enum Step<'a> {
     For { variable: usize, start: Resolved<'a>, end: Resolved<'a>, body: Body<'a> },
     If { branches: Vec<(Resolved<'a>, Body<'a>)>, otherwise: Body<'a> },
     Task(Line<'a>),
+    Call { called: Called<'a>, body: Rc<Body<'a>> },
     Pair { body: Body<'a>, span: Span },
 }
 
@@ -48,6 +52,7 @@ const REFUSAL: u64 = 20_000;
 pub(super) fn write<'a>(writer: &mut Writer<'a>, order: &'a ast::Order, place: Span) -> Result<WrittenOrders, Fault> {
     let device = writer.variable(&order.device)?;
     let body = resolve(writer, &order.body)?;
+    resolve_uncalled(writer);
     let mut orders = Vec::with_capacity(writer.n_devices as usize);
     if writer.report.is_empty() {
         let is_counted_apart = writer.placement.is_replicated() || writer.placement.spread_stage().is_some();
@@ -104,11 +109,13 @@ pub(super) fn resolve<'a>(writer: &mut Writer<'a>, statements: &'a [Statement]) 
                 let ends = writer.report.take(ends);
                 let found = empty_loop::check(variable, [start, end], (*open, body));
                 found.into_iter().for_each(|found| writer.report.add(found));
+                not_a_parameter(writer, variable)?;
                 let variable = writer.variable(variable)?;
                 let body = resolve(writer, body)?;
                 Ok(ends.map(|(start, end)| Step::For { variable, start, end, body }))
             }
             Statement::If { branches, otherwise } => branch_step(writer, branches, otherwise),
+            Statement::Call(call) => call_step(writer, call).map(Some),
             Statement::Pair { halves, span } => pair_step(writer, halves, *span),
             Statement::Task { kind, stage, microbatch, slice, span } => {
                 let origin = writer.origin(*span)?;
@@ -140,6 +147,57 @@ fn pair_step<'a>(writer: &mut Writer<'a>, halves: &'a [Statement], span: Span) -
     Ok(Some(Step::Pair { body: resolve(writer, halves)?, span }))
 }
 
+/// A call of a function for statements.
+fn call_step<'a>(writer: &mut Writer<'a>, call: &'a ast::Call) -> Result<Step<'a>, Fault> {
+    let called = writer.scope.statements(call)?;
+    match statements_of(writer, called.slot)? {
+        Some(body) => Ok(Step::Call { called, body }),
+        None => Err(Box::new(cyclic(&call.name.text, call.name.span))),
+    }
+}
+
+/// The statements of a function, which are resolved once; none while they are being resolved.
+fn statements_of<'a>(writer: &mut Writer<'a>, slot: usize) -> Result<Option<Rc<Body<'a>>>, Fault> {
+    if let Some(known) = writer.functions.get(&slot) {
+        return Ok(known.clone());
+    }
+    let Form::Function(ast::Function { body: FunctionBody::Statements(statements), .. }) = writer.scope.lets[slot].form
+    else {
+        return Ok(None);
+    };
+    writer.functions.insert(slot, None);
+    let outside = writer.scope.enter_function(slot);
+    let body = resolve(writer, statements).map(Rc::new);
+    writer.scope.leave(outside);
+    writer.functions.remove(&slot);
+    let body = body?;
+    writer.functions.insert(slot, Some(Rc::clone(&body)));
+    Ok(Some(body))
+}
+
+/// Resolves the functions for statements that nothing calls, and reports what is wrong with them.
+fn resolve_uncalled(writer: &mut Writer<'_>) {
+    for slot in 0..writer.scope.lets.len() {
+        if !matches!(writer.scope.lets[slot].form, Form::Function(function) if function.has_statements()) {
+            continue;
+        }
+        let resolved = match writer.scope.definition(slot, 0) {
+            Ok(_) => statements_of(writer, slot).map(drop),
+            Err(fault) => fault.map_or(Ok(()), Err),
+        };
+        writer.report.take(resolved);
+    }
+}
+
+/// Rule: inside of a function, no other number has the name of one of its parameters.
+fn not_a_parameter(writer: &Writer<'_>, name: &ast::Name) -> Result<(), Fault> {
+    if !writer.scope.is_local(&name.text) {
+        return Ok(());
+    }
+    let message = format!("`{}` is a parameter of this function, and would have two meanings", name.text);
+    Err(Box::new(Diagnostic::error(Code::DuplicateName, name.span, "another name is needed", message)))
+}
+
 /// Refuses `let i = i + 1` at the end of a body: it names another number, which ends there.
 fn counts_up(last: &ast::Let) -> Result<(), Fault> {
     let name = &last.name.text;
@@ -158,7 +216,11 @@ fn binding_step<'a>(
     binding: &'a ast::Let,
     own: &mut Vec<usize>,
 ) -> Result<Option<Step<'a>>, Fault> {
+    not_a_parameter(writer, &binding.name)?;
     let value = writer.scope.either(&binding.value)?;
+    if let Type::List(_) = value.ty {
+        return Err(Box::new(list_in_order(binding)));
+    }
     let Some(variable) = writer.scope.variable(&binding.name.text) else { return Ok(None) };
     if !writer.scope.set_type(variable, value.ty) {
         let (name, span) = (&binding.name.text, binding.value.span);
@@ -259,6 +321,12 @@ impl<'a> Run<'_, 'a> {
                 self.body(otherwise)
             }
             Step::Task(line) => self.task(line),
+            Step::Call { called, body } => {
+                let before = self.writer.machine.bind(&self.writer.scope, called.slot, &called.arguments)?;
+                let result = self.body(body);
+                self.writer.machine.unbind(before);
+                result
+            }
             Step::Pair { body, span } => {
                 let first = self.order.len();
                 self.body(body)?;
@@ -411,6 +479,13 @@ impl<'a> Run<'_, 'a> {
         }
         Ok(())
     }
+}
+
+fn list_in_order(binding: &ast::Let) -> Diagnostic {
+    let name = &binding.name.text;
+    let message = format!("`{name}` is a list, and a `let` between tasks names a number");
+    let error = Diagnostic::error(Code::WrongType, binding.value.span, "this is a list", message);
+    error.help(format!("write `let {name} = ..` outside of the `order`: its numbers are computed where they are read"))
 }
 
 /// A loop with more turns than a schedule may have tasks is a mistake, and would take too long.

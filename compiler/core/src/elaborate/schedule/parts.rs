@@ -5,13 +5,11 @@ use pipe_ir::task::TaskKind;
 use pipe_syntax::ast::{self, Expr, ScheduleItem, Statement, Weights};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::arguments::Values;
-use pipe_syntax::expr::scope::Scope;
+use pipe_syntax::expr::errors::{FIXED, built_in, fixed};
+use pipe_syntax::expr::scope::{Form, Scope};
 use pipe_syntax::limits::Report;
 use pipe_syntax::source::Span;
 use std::collections::BTreeMap;
-
-/// Names that mean the same in every schedule.
-const FIXED: [&str; 3] = ["D", "M", "S"];
 
 /// The items of a schedule, each at most once.
 #[derive(Debug, Default)]
@@ -24,7 +22,7 @@ pub(super) struct Parts<'a> {
     pub(super) reorder: Option<Span>,
     pub(super) weights: Option<WeightsLine<'a>>,
     pub(super) conditions: Vec<(&'a Expr, Span)>,
-    pub(super) lets: Vec<&'a ast::Let>,
+    pub(super) lets: Vec<(&'a ast::Name, Form<'a>)>,
 }
 
 /// `place`: names for a stage and perhaps a microbatch, and the device or the several that they give.
@@ -102,7 +100,11 @@ pub(super) fn parts_of<'a>(schedule: &'a ast::Schedule, report: &mut Report) -> 
                 None
             }
             ScheduleItem::Let(binding) => {
-                parts.lets.push(binding);
+                parts.lets.push((&binding.name, Form::Let(&binding.value)));
+                None
+            }
+            ScheduleItem::Function(function) => {
+                parts.lets.push((&function.name, Form::Function(function)));
                 None
             }
         };
@@ -156,7 +158,7 @@ pub(super) fn scope_of<'a>(
     schedule: &'a ast::Schedule,
     parts: &Parts<'a>,
     arguments: &Values,
-    setting: ScheduleSetting<'_>,
+    setting: ScheduleSetting<'a>,
     report: &mut Report,
 ) -> Scope<'a> {
     let mut constants = setting.outside.clone();
@@ -164,14 +166,23 @@ pub(super) fn scope_of<'a>(
     constants.insert("D".to_owned(), i64::from(setting.n_devices));
     constants.insert("M".to_owned(), i64::from(setting.n_microbatches));
     let mut scope = Scope::new(constants);
+    let mut known = setting.outside.clone();
+    known.extend(
+        ["D", "M"]
+            .into_iter()
+            .zip([setting.n_devices, setting.n_microbatches])
+            .map(|(name, size)| (name.to_owned(), i64::from(size))),
+    );
+    scope.share(setting.files.definitions(), known);
     scope.variable("S");
     let mut declared: BTreeMap<&str, Span> = BTreeMap::new();
     for parameter in &schedule.parameters {
         unique(&parameter.name, &mut declared, report);
     }
-    for binding in &parts.lets {
-        unique(&binding.name, &mut declared, report);
-        scope.add_let(&binding.name.text, &binding.value);
+    for (name, form) in &parts.lets {
+        unique(name, &mut declared, report);
+        report.extend(built_in(name, *form));
+        scope.add(&name.text, *form);
     }
     let mut variables = Vec::new();
     variables.extend(parts.place.into_iter().flat_map(PlaceLine::names));
@@ -191,15 +202,6 @@ pub(super) fn scope_of<'a>(
         }
     }
     scope
-}
-
-/// Rule: nothing has a name that every schedule knows; a parameter of a file would be hidden there.
-pub(in crate::elaborate) fn fixed(name: &ast::Name) -> Option<Diagnostic> {
-    FIXED.contains(&name.text.as_str()).then(|| {
-        let message = format!("`{}` has a fixed meaning in schedules", name.text);
-        let error = Diagnostic::error(Code::DuplicateName, name.span, "another name is needed", message);
-        error.help("`D` is the number of devices, `M` of microbatches, `S` of stages")
-    })
 }
 
 /// Enters a name, or says what else has it.
@@ -230,7 +232,7 @@ pub(super) fn variables_of<'a>(body: &'a [Statement], names: &mut Vec<&'a ast::N
                 branches.iter().for_each(|(_, body)| variables_of(body, names));
                 variables_of(otherwise, names);
             }
-            Statement::Task { .. } | Statement::Pair { .. } => {}
+            Statement::Task { .. } | Statement::Pair { .. } | Statement::Call(_) => {}
         }
     }
 }

@@ -8,6 +8,7 @@
 
 use super::Writer;
 use pipe_syntax::ast::BinaryOp;
+use pipe_syntax::expr::lists::List;
 use pipe_syntax::expr::scope::{Node, Resolved, State};
 
 /// The longest period that is of use.
@@ -80,7 +81,33 @@ fn wave<'a>(writer: &mut Writer<'a>, code: &Resolved<'a>, microbatch: usize) -> 
         }
         Node::Min(parts) | Node::Max(parts) => alike(writer, parts, microbatch),
         Node::Abs(operand) => wave(writer, operand, microbatch)?.steady(),
+        Node::Index(parts) => {
+            let [list, position] = &**parts;
+            alike_steady(writer, [list, position], microbatch)
+        }
+        Node::List(List::Items(items)) => alike_steady(writer, items, microbatch),
+        Node::List(List::Each { ends, item, .. }) => alike_steady(writer, ends.iter().chain([&**item]), microbatch),
+        // What the parameters are given repeats, and for each of them so does the value.
+        Node::Call(slot, arguments) => {
+            let definition = writer.scope.lets.get(*slot)?;
+            let State::Done(value) = definition.state.clone() else { return None };
+            let defaults: Vec<Resolved<'a>> = definition.parameters.iter().filter_map(|(_, it)| it.clone()).collect();
+            alike_steady(writer, arguments.iter().flatten().chain(&defaults).chain([&value]), microbatch)
+        }
     }
+}
+
+/// What repeats as soon as all of some expressions do, if each of them does.
+fn alike_steady<'w, 'a: 'w>(
+    writer: &mut Writer<'a>,
+    parts: impl IntoIterator<Item = &'w Resolved<'a>>,
+    microbatch: usize,
+) -> Option<Wave> {
+    let mut period = 1;
+    for part in parts {
+        period = common(period, wave(writer, part, microbatch)?.steady()?.period)?;
+    }
+    Some(Wave { period, drift: 0 })
 }
 
 /// Several expressions over a common period, if they drift alike.

@@ -1,5 +1,6 @@
 //! Elaboration, from text to tasks.
 
+mod definitions;
 mod robust;
 
 use super::*;

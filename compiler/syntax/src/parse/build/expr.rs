@@ -30,7 +30,7 @@ impl Builder<'_> {
             Rule::group => self.group(pair),
             Rule::number => self.number(&pair),
             Rule::list => self.list(pair),
-            Rule::call => self.function(pair),
+            Rule::call => self.called(pair),
             _ => {
                 let (span, kind) = (self.span(&pair), ExprKind::Name(pair.as_str().to_owned()));
                 Tree { expr: Expr { kind, span }, depth: 1 }
@@ -103,12 +103,24 @@ impl Builder<'_> {
         let (operator, strength) = match pair.as_rule() {
             Rule::minus => (UnaryOp::Negate, NEGATE),
             Rule::kw_not => (UnaryOp::Not, NOT),
-            _ => return self.tree(pair),
+            _ => return self.indexed(pair, pairs),
         };
         let start = self.span(&pair);
         let operand = self.operation(pairs, strength);
         let span = Span { end: operand.expr.span.end, ..start };
         self.node(ExprKind::Unary(operator, Box::new(operand.expr)), span, operand.depth)
+    }
+
+    /// An operand with the positions behind it: `table[s][0]`.
+    fn indexed(&mut self, pair: Pair<'_, Rule>, pairs: &mut Peekable<Pairs<'_, Rule>>) -> Tree {
+        let mut tree = self.tree(pair);
+        while let Some(index) = pairs.next_if(|pair| pair.as_rule() == Rule::index) {
+            let span = Span { end: self.span(&index).end, ..tree.expr.span };
+            let position = self.tree(Parts::of(index).need());
+            let depth = tree.depth.max(position.depth);
+            tree = self.node(ExprKind::Index(Box::new(tree.expr), Box::new(position.expr)), span, depth);
+        }
+        tree
     }
 
     fn group(&mut self, pair: Pair<'_, Rule>) -> Tree {
@@ -120,12 +132,24 @@ impl Builder<'_> {
 
     fn list(&mut self, pair: Pair<'_, Rule>) -> Tree {
         let span = self.span(&pair);
-        let items: Vec<Tree> = Parts::of(pair).map(|item| self.tree(item)).collect();
+        let mut parts = Parts::of(pair);
+        let first = parts.next().map(|item| self.tree(item));
+        let variable = parts.optional(Rule::name).map(|name| self.name(&name));
+        let others: Vec<Tree> = parts.map(|item| self.tree(item)).collect();
+        let (first, others) = match (first, variable, <[Tree; 2]>::try_from(others)) {
+            (Some(item), Some(variable), Ok([start, end])) => {
+                let depth = item.depth.max(start.depth).max(end.depth);
+                let [item, start, end] = [item, start, end].map(|part| Box::new(part.expr));
+                return self.node(ExprKind::Each { item, variable, start, end }, span, depth);
+            }
+            (first, _, others) => (first, others.map_or_else(|others| others, Vec::from)),
+        };
+        let items: Vec<Tree> = first.into_iter().chain(others).collect();
         let depth = items.iter().map(|item| item.depth).max().unwrap_or(0);
         self.node(ExprKind::List(items.into_iter().map(|item| item.expr).collect()), span, depth)
     }
 
-    fn function(&mut self, pair: Pair<'_, Rule>) -> Tree {
+    fn called(&mut self, pair: Pair<'_, Rule>) -> Tree {
         let call = self.call(pair);
         let depth = call.arguments.iter().map(|argument| depth_of(&argument.value)).max().unwrap_or(0);
         let span = call.span;
@@ -148,7 +172,10 @@ fn depth_of(expr: &Expr) -> u32 {
     let deepest = match &expr.kind {
         ExprKind::Integer(_) | ExprKind::Decimal(_) | ExprKind::Name(_) => 0,
         ExprKind::Unary(_, operand) => depth_of(operand),
-        ExprKind::Binary(_, left, right) | ExprKind::Range(left, right) => depth_of(left).max(depth_of(right)),
+        ExprKind::Binary(_, left, right) | ExprKind::Range(left, right) | ExprKind::Index(left, right) => {
+            depth_of(left).max(depth_of(right))
+        }
+        ExprKind::Each { item, start, end, .. } => depth_of(item).max(depth_of(start)).max(depth_of(end)),
         ExprKind::If { condition, then, otherwise } => depth_of(condition).max(depth_of(then)).max(depth_of(otherwise)),
         ExprKind::Call(call) => call.arguments.iter().map(|argument| depth_of(&argument.value)).max().unwrap_or(0),
         ExprKind::List(items) => items.iter().map(depth_of).max().unwrap_or(0),

@@ -66,6 +66,8 @@ impl<'t> Builder<'t> {
         Some(match pair.as_rule() {
             Rule::import => Declaration::Import(self.import(pair)),
             Rule::file_parameter => Declaration::Parameter(self.parameter(pair)),
+            Rule::binding => Declaration::Let(self.binding(pair)),
+            Rule::function => Declaration::Function(self.function(pair)),
             Rule::schedule => Declaration::Schedule(self.section(pair, Self::schedule_item)),
             Rule::layer => Declaration::Layer(self.section(pair, Self::layer_item)),
             Rule::model => Declaration::Model(self.section(pair, Self::model_item)),
@@ -108,8 +110,9 @@ impl<'t> Builder<'t> {
     }
 
     fn binding(&mut self, pair: Pair<'_, Rule>) -> Let {
+        let doc = self.doc(&pair);
         let mut parts = Parts::of(pair);
-        Let { name: self.name(&parts.need()), value: self.expr(parts.need()) }
+        Let { doc, name: self.name(&parts.need()), value: self.expr(parts.need()) }
     }
 
     fn parameters(&mut self, pair: Option<Pair<'_, Rule>>) -> Vec<Parameter> {

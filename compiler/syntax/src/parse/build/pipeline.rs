@@ -35,6 +35,7 @@ impl Builder<'_> {
                 span,
             },
             Rule::microbatches => PipelineItem::Microbatches { count: self.expr(parts.need()), span },
+            Rule::cut => PipelineItem::Cut { layers: parts.next().map(|layers| self.expr(layers)), span },
             Rule::schedule_use => PipelineItem::Schedule(self.call(parts.need())),
             Rule::recomputation => {
                 let ranges: Vec<_> = parts

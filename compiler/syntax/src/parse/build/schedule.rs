@@ -1,7 +1,7 @@
 //! Schedules.
 
 use super::{Builder, Parts, Rule, unexpected};
-use crate::ast::{Block, BlockTask, Order, ScheduleItem, Statement, Weights};
+use crate::ast::{Block, BlockTask, Function, FunctionBody, Order, ScheduleItem, Statement, Weights};
 use crate::source::Span;
 use pest::iterators::Pair;
 use pipe_ir::task::TaskKind;
@@ -52,8 +52,22 @@ impl Builder<'_> {
             }
             Rule::reorder => ScheduleItem::Reorder { span },
             Rule::binding => ScheduleItem::Let(self.binding(pair)),
+            Rule::function => ScheduleItem::Function(self.function(pair)),
             other => unexpected(other),
         }
+    }
+
+    pub(super) fn function(&mut self, pair: Pair<'_, Rule>) -> Function {
+        let (doc, span) = (self.doc(&pair), self.span(&pair));
+        let mut parts = Parts::of(pair);
+        let name = self.name(&parts.need());
+        let parameters = parts.optional(Rule::parameters);
+        let parameters = self.parameters(parameters);
+        let body = match parts.optional(Rule::body) {
+            Some(body) => FunctionBody::Statements(self.body(body)),
+            None => FunctionBody::Value(self.expr(parts.need())),
+        };
+        Function { doc, name, parameters, body, span }
     }
 
     fn block_task(&mut self, pair: Pair<'_, Rule>) -> BlockTask {
@@ -96,6 +110,7 @@ impl Builder<'_> {
                     span,
                 }
             }
+            Rule::statement_call => Statement::Call(self.call(Parts::of(pair).need())),
             Rule::pair => Statement::Pair { halves: Parts::of(pair).map(|task| self.statement(task)).collect(), span },
             _ => Statement::Let(self.binding(pair)),
         }

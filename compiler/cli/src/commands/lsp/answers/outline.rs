@@ -44,7 +44,7 @@ pub(in crate::commands::lsp) fn symbols(here: &Here<'_>) -> Value {
 /// As the protocol counts kinds of symbols.
 pub(super) fn kind(kind: NameKind) -> u8 {
     match kind {
-        NameKind::Schedule => 12,
+        NameKind::Schedule | NameKind::Function => 12,
         NameKind::Layer => 5,
         NameKind::Model => 23,
         NameKind::Pipeline => 2,

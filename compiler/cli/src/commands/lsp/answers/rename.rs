@@ -66,8 +66,9 @@ fn clash(definitions: &[Definition], renamed: &Definition, name: &str) -> Option
         other.name == name
             && match renamed.kind {
                 kind if !is_number(kind) => other.kind == kind,
-                NameKind::FileParameter => is_number(other.kind),
-                _ => others == owner || other.kind == NameKind::FileParameter,
+                // What a file defines is known in all of its declarations.
+                kind if renamed.owner.is_none() => is_number(kind) && is_number(other.kind),
+                _ => others == owner || other.owner.is_none() && is_number(other.kind),
             }
     };
     definitions

@@ -70,6 +70,8 @@ fn declared(declaration: &Declaration) -> Option<(NameKind, &Name)> {
     match declaration {
         Declaration::Import(_) => None,
         Declaration::Parameter(it) => Some((NameKind::FileParameter, &it.name)),
+        Declaration::Let(it) => Some((NameKind::Let, &it.name)),
+        Declaration::Function(it) => Some((NameKind::Function, &it.name)),
         Declaration::Schedule(it) => Some((NameKind::Schedule, &it.name)),
         Declaration::Layer(it) => Some((NameKind::Layer, &it.name)),
         Declaration::Model(it) => Some((NameKind::Model, &it.name)),

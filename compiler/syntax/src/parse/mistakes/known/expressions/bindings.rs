@@ -69,13 +69,22 @@ fn without_let(view: &View<'_>) -> Option<Mistake> {
     )
 }
 
-/// `let f(x) = x + 1`.
+/// `param f(x) = x + 1`, and `let f(x) = x + 1` where there are no functions.
 fn function(view: &View<'_>) -> Option<Mistake> {
     let is_declared = view.word(0) == "(" && matches!(view.word(-2), "let" | "param");
     let closer = view.closer(view.at).filter(|_| is_declared)?;
+    let parameters = view.span(view.at, closer);
+    if view.word(-2) == "param" {
+        return Some(
+            Mistake::new(parameters, "not a value", "`param` names one value")
+                .help("write `let` for a function")
+                .replace(view.range(-2), "let"),
+        );
+    }
+    let message = format!("{} has no functions of its own", view.within().phrase());
     Some(
-        Mistake::new(view.span(view.at, closer), "not a value", format!("`{}` names one value", view.word(-2)))
-            .help("write the expression where it is needed: there are no functions of your own")
+        Mistake::new(parameters, "not a value", message)
+            .help("declare the function in the schedule, or outside of all braces: here `let` names one value")
             .remove(view.span(view.at, closer))
             .guess(),
     )

@@ -17,14 +17,14 @@ pub(in crate::parse::mistakes) const DETECTORS: &[Detector] = &[
     bare_layer,
 ];
 
-/// `def my_schedule() {` and `let width = 4` outside of braces.
+/// `def my_schedule() {` and `var width = 4` outside of braces.
 fn definition(view: &View<'_>) -> Option<Mistake> {
     let word = view.word(0);
     if view.within() != Within::File || !view.is_between_lines() || !is_name(view.word(1)) {
         return None;
     }
     let what = "not a keyword";
-    if matches!(word, "let" | "const" | "var" | "val" | "static" | "set" | "int" | "float" | "auto" | "parameter") {
+    if matches!(word, "const" | "var" | "val" | "static" | "set" | "int" | "float" | "auto" | "parameter") {
         return Some(
             Mistake::new(
                 view.range(0),

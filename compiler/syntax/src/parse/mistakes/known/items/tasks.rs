@@ -1,5 +1,6 @@
 //! Tasks: their letters, their brackets, and what stands between them.
 
+use crate::parse::foreign;
 use crate::parse::grammar::Rule;
 use crate::parse::mistakes::mistake::Mistake;
 use crate::parse::mistakes::view::{Detector, View, is_name, is_word};
@@ -29,22 +30,6 @@ fn is_kind(word: &str) -> bool {
     matches!(word, "F" | "B" | "W" | "BW" | "R")
 }
 
-/// The letter that other systems have another word for, with what it stands for.
-fn letter(word: &str) -> Option<(&'static str, &'static str)> {
-    Some(match word.to_ascii_lowercase().as_str() {
-        "f" | "fwd" | "forward" | "fprop" => ("F", "the forward"),
-        "bw" | "bwd" | "backward" | "full_backward" | "bprop" | "wb" => ("BW", "both halves of the backward"),
-        "b" | "i" | "dgrad" | "bwd_i" | "backward_input" | "input_backward" | "bi" => {
-            ("B", "the backward for the input")
-        }
-        "w" | "wgrad" | "bwd_w" | "backward_weight" | "backward_weights" | "weight_backward" => {
-            ("W", "the backward for the weights")
-        }
-        "r" | "recompute" | "recomp" | "rematerialize" | "remat" => ("R", "the recomputation"),
-        _ => return None,
-    })
-}
-
 /// `f[d]`, `forward[d]`, `cost backward = 2`.
 fn other_letter(view: &View<'_>) -> Option<Mistake> {
     let word = view.word(0);
@@ -53,7 +38,7 @@ fn other_letter(view: &View<'_>) -> Option<Mistake> {
     let is_at = view.expects(&kinds) || view.expects(&others);
     // `i = i + 1` names a number, and no kind of task.
     let is_given = view.word(1) == "=" && view.within() == Within::Order;
-    let (letter, what) = letter(word).filter(|(letter, _)| is_at && !is_given && *letter != word)?;
+    let (letter, what) = foreign::letter(word).filter(|(letter, _)| is_at && !is_given && *letter != word)?;
     let message = format!("unknown kind of task `{word}`");
     Some(
         Mistake::new(view.range(0), "not a kind of task", message)
@@ -350,17 +335,7 @@ fn inferred(view: &View<'_>) -> Option<Mistake> {
         return None;
     }
     let word = view.token(first);
-    let help = match word.to_ascii_lowercase().as_str() {
-        "send" | "recv" | "receive" | "isend" | "irecv" | "send_forward" | "recv_forward" | "send_backward"
-        | "recv_backward" => "the compiler adds sends and receives where stages are on different devices",
-        "wait" | "sync" | "synchronize" | "barrier" | "idle" | "noop" | "nop" | "bubble" | "sleep" => {
-            "a device waits by itself until the inputs of its next task are there"
-        }
-        "step" | "optimizer" | "optimizer_step" | "update" | "all_reduce" | "allreduce" | "reduce" => {
-            "the compiler adds sums of gradients and updates of weights"
-        }
-        _ => return None,
-    };
+    let help = foreign::inferred(word)?;
     let last = if is_call || is_behind { view.closer(first + 1)? } else { first };
     Some(
         Mistake::new(view.span(first, last), "not a task", format!("`{word}` is not written in an order"))
