@@ -32,7 +32,10 @@ pub(super) fn choose<'a>(files: &'a Files, request: &Request) -> Result<Target<'
         ([], []) => {
             let message = "the file declares no pipeline and no schedule";
             let error = Diagnostic::error(Code::UnclearTarget, files.root_span(), "in this file", message);
-            Err(vec![error.help("`--schedule NAME` takes one of the standard library, such as `1f1b`")])
+            let help = "`--schedule NAME` takes one of the standard library, such as `1f1b`";
+            let has_parts = files.definitions().next().is_some();
+            let import = "check a file that imports this one: its definitions are for schedules elsewhere";
+            Err(vec![error.help(if has_parts { import } else { help })])
         }
         ([], _) => Err(several("schedule", schedules.iter().map(|it| &it.name))),
         _ => Err(several("pipeline", pipelines.iter().map(|it| &it.name))),

@@ -16,6 +16,9 @@ pub const BUILT_IN: [&str; 3] = ["min", "max", "abs"];
 /// What a call costs, in operations.
 const CALL: u64 = 32;
 
+/// Calls of calls that an error shows, and what they are about.
+const MOST_LABELS: usize = 8;
+
 /// A function with what it is given.
 #[derive(Debug)]
 pub struct Called<'a> {
@@ -33,11 +36,15 @@ type Before<N> = Vec<(usize, Option<N>)>;
 impl<'a> Scope<'a> {
     /// A call that stands for a number, a condition or a list.
     pub(super) fn called(&mut self, call: &'a Call, expr: &'a Expr, depth: u32) -> Result<Resolved<'a>, Fault> {
-        if BUILT_IN.contains(&call.name.text.as_str()) || self.meaning(&call.name.text).is_none() {
+        let is_built_in = BUILT_IN.contains(&call.name.text.as_str());
+        if !is_built_in && self.meaning(&call.name.text).is_none() {
+            return Err(self.unknown_function(call));
+        }
+        if is_built_in {
             let parts = call.arguments.iter().map(|argument| self.operand_of(call, argument, depth));
             let parts = parts.collect::<Result<Vec<_>, _>>()?;
             let (depends, depth) = summary(parts.iter());
-            let node = self.built_in(call, parts)?;
+            let node = Self::built_in(call, parts)?;
             return Ok(Resolved { node, expr, ty: Type::Number, depends, depth });
         }
         let Called { slot, function, arguments } = self.call(call, depth)?;
@@ -99,7 +106,10 @@ impl<'a> Scope<'a> {
             Some(_) => return Err(Box::new(errors::not_a_function(name))),
         };
         let Form::Function(function) = self.lets[slot].form else {
-            return Err(Box::new(errors::not_a_function(name)));
+            let error = errors::not_a_function(name);
+            let is_list = matches!(self.definition(slot, depth), Ok((Type::List(_), ..)));
+            let help = format!("positions of a list stand in square brackets: `{}[..]`", name.text);
+            return Err(Box::new(if is_list { error.help(help) } else { error }));
         };
         let signature = Signature::of(&function.name, &function.parameters);
         let mut found = Diagnostics::new();
@@ -142,25 +152,26 @@ impl<'a> Scope<'a> {
         self.typed(&argument.value, Type::Number, depth)
     }
 
-    fn built_in(&self, call: &Call, mut parts: Vec<Resolved<'a>>) -> Result<Node<'a>, Fault> {
+    fn built_in(call: &Call, mut parts: Vec<Resolved<'a>>) -> Result<Node<'a>, Fault> {
         let wrong = |takes: &str| Box::new(wrong_count(call, takes));
         match call.name.text.as_str() {
             "min" if !parts.is_empty() => Ok(Node::Min(parts)),
             "max" if !parts.is_empty() => Ok(Node::Max(parts)),
             "min" | "max" => Err(wrong("one number or more")),
-            "abs" => match (parts.pop(), parts.is_empty()) {
+            _ => match (parts.pop(), parts.is_empty()) {
                 (Some(only), true) => Ok(Node::Abs(Box::new(only))),
                 _ => Err(wrong("one number")),
             },
-            name => {
-                let own = self.known().filter(|name| self.is_function(name));
-                let error = unknown_function(&call.name, BUILT_IN.into_iter().chain(own));
-                Err(Box::new(match foreign_function(name) {
-                    Some(help) => Diagnostic { fix: None, ..error }.help(help),
-                    None => error,
-                }))
-            }
         }
+    }
+
+    fn unknown_function(&self, call: &Call) -> Fault {
+        let own = self.known().filter(|name| self.is_function(name));
+        let error = unknown_function(&call.name, BUILT_IN.into_iter().chain(own));
+        Box::new(match foreign_function(&call.name.text) {
+            Some(help) => Diagnostic { fix: None, ..error }.help(help),
+            None => error,
+        })
     }
 
     fn is_function(&self, name: &str) -> bool {
@@ -223,11 +234,9 @@ impl<N: Arithmetic> Machine<N> {
             _ => Err(Box::new(wrong_type(call.span, "a number", "something unknown"))),
         };
         self.unbind(before);
-        result.map_err(
-            |fault| {
-                if fault.labels.len() < 4 { Box::new(fault.label(call.span, "called here")) } else { fault }
-            },
-        )
+        result.map_err(|fault| {
+            if fault.labels.len() < MOST_LABELS { Box::new(fault.label(call.span, "called here")) } else { fault }
+        })
     }
 }
 

@@ -257,6 +257,11 @@ impl<'a> Scope<'a> {
         ty == Type::Unknown || *self.types[slot].get_or_insert(ty) == ty
     }
 
+    /// Says that nobody knows what a variable holds, after an error about it.
+    pub fn forget_type(&mut self, slot: usize) {
+        self.types[slot] = Some(Type::Unknown);
+    }
+
     /// The value of a constant, or the slot of a `let`, function or variable, for notes beside an error.
     pub fn meaning(&self, name: &str) -> Option<Node<'a>> {
         let local = self.inside.iter().rev().find(|(known, _)| *known == name);
@@ -278,7 +283,8 @@ impl<'a> Scope<'a> {
     pub(super) fn known(&self) -> impl Iterator<Item = &str> {
         let own = self.variables.keys().chain(self.names.keys()).chain(self.constants.keys());
         let own = own.filter(|_| !self.is_shared).chain(self.shared.keys());
-        let shared = self.shared_constants.keys().filter(|_| self.is_shared);
+        let stages = self.variables.keys().filter(|name| self.is_shared && *name == STAGES);
+        let shared = self.shared_constants.keys().filter(|_| self.is_shared).chain(stages);
         own.chain(shared).map(String::as_str).chain(self.inside.iter().map(|(name, _)| *name))
     }
 
@@ -311,7 +317,7 @@ impl<'a> Scope<'a> {
             return Ok(resolved);
         }
         if let Type::List(_) = resolved.ty {
-            return Err(Box::new(not_a_list(expr, wanted)));
+            return Err(Box::new(not_a_list(expr, wanted, self.exact)));
         }
         let help = match wanted {
             Type::List(_) => "only lists have positions: `[4, 6, 6, 2][s]`",
@@ -497,13 +503,14 @@ const fn signature(op: BinaryOp) -> (Type, Type) {
 }
 
 /// What stands where a number or a condition is needed, and is a list.
-fn not_a_list(expr: &Expr, wanted: Type) -> Diagnostic {
+fn not_a_list(expr: &Expr, wanted: Type, is_exact: bool) -> Diagnostic {
     let error = wrong_type(expr.span, wanted.phrase(), Type::List(1).phrase());
     match &expr.kind {
-        ExprKind::Name(name) => error.help(format!("write `{name}[0]` for its first number")),
+        ExprKind::Name(name) => error.help(format!("write a position behind it, as in `{name}[0]`")),
+        _ if is_exact => error.help("write one number"),
         _ => error.help(
-            "one of its numbers is read by its position, as in `[0, 3][s]`; a list of devices stands behind `on`, for \
-             a stage on several devices at once",
+            "one of its numbers is read by its position, as in `[0, 3][s]`; a list of devices is written out behind \
+             `on`, for a stage on several devices at once",
         ),
     }
 }

@@ -45,8 +45,9 @@ pub(super) fn beside(cut: Option<&Cut>, (model, config): (Option<&Call>, Option<
 pub(super) fn check(cut: Option<&Cut>, schedule: &Schedule, report: &mut Report) {
     let Some((layers, span)) = cut.filter(|(layers, _)| layers.len() != schedule.n_stages()) else { return };
     let (said, n_stages, name) = (layers.len(), schedule.n_stages(), &schedule.name);
-    let message = format!("the cut has {said} numbers, but `{name}` has {n_stages} stages");
-    let error = Diagnostic::error(Code::WrongCut, *span, format!("{said} stages"), message);
-    report
-        .add(error.label(schedule.span, format!("{n_stages} stages")).help("write a number of layers for each stage"));
+    let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    let (numbers, stages) = (counted(said, "number"), counted(n_stages, "stage"));
+    let message = format!("the cut has {numbers}, but `{name}` has {stages}");
+    let error = Diagnostic::error(Code::WrongCut, *span, numbers, message);
+    report.add(error.label(schedule.span, stages).help("write a number of layers for each stage"));
 }

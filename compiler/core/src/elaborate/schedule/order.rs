@@ -219,6 +219,7 @@ fn binding_step<'a>(
     not_a_parameter(writer, &binding.name)?;
     let value = writer.scope.either(&binding.value)?;
     if let Type::List(_) = value.ty {
+        writer.scope.variable(&binding.name.text).into_iter().for_each(|slot| writer.scope.forget_type(slot));
         return Err(Box::new(list_in_order(binding)));
     }
     let Some(variable) = writer.scope.variable(&binding.name.text) else { return Ok(None) };
