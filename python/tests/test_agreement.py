@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+from contextlib import redirect_stderr
 from io import StringIO
 from typing import Any
 
@@ -90,12 +91,9 @@ def standing_still(rank: int, group: Any) -> str:
     program = pipec.compile("std:1f1b", devices=2, microbatches=4)
     mine = {0: models.First()} if rank == 0 else {1: _Slow()}
     runner = pipec.Runner(program, mine, models.loss, group=group, patience=0.3)
-    before, sys.stderr = sys.stderr, StringIO()
-    try:
+    with redirect_stderr(StringIO()) as said:
         runner.step(*models.batch(program, 1))
-        return sys.stderr.getvalue()
-    finally:
-        sys.stderr = before
+    return said.getvalue()
 
 
 def test_ranks_that_stand_still_say_where(cluster: Cluster) -> None:
@@ -111,13 +109,10 @@ def late(rank: int, group: Any) -> str:
     """What a rank prints that begins a step sooner than the other one."""
     program = pipec.compile("std:1f1b", devices=2, microbatches=4)
     runner = scenes.runner_of(program, rank, group, models.chain(program), patience=0.3)
-    before, sys.stderr = sys.stderr, StringIO()
-    try:
+    with redirect_stderr(StringIO()) as said:
         time.sleep(0.8 if rank == 0 else 0)
         runner.step(*models.batch(program, 1))
-        return sys.stderr.getvalue()
-    finally:
-        sys.stderr = before
+    return said.getvalue()
 
 
 def test_ranks_that_are_early_say_so(cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""Sequences that several ranks share: attention gathers the keys and values of all parts, and gradients are those of one
+"""Sequences that several ranks share: attention gathers the keys and values of all parts. Gradients are those of one
 process, whatever the schedule.
 """
 

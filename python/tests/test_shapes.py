@@ -33,8 +33,8 @@ def batch_of(program: Program, step: int, rows: int) -> tuple[Tensor, Tensor]:
 def train(
     rank: int, group: Any, target: str, devices: int, make: str, has_tags: bool, most: int
 ) -> tuple[list[list[float]], dict[str, Any], list[int]]:
-    """Steps of several shapes: their losses, the gradients of all, and how many transfers each has announced. Only ranks
-    that need inputs and targets have them.
+    """Steps of several shapes: their losses, the gradients of all, and how many transfers each has announced. Only
+    ranks that need inputs and targets have them.
     """
     program = pipec.compile(target, devices=devices, microbatches=4)
     announced = 0

@@ -418,6 +418,6 @@ def test_other_shapes_than_those_of_the_example_are_refused() -> None:
     with pytest.raises(StageError) as caught:
         cut.stages[0](tokens(3))
     assert str(caught.value) == (
-        "`input_ids` is [3, 6], but the model was split for [2, 6]: give `split` a microbatch of this shape as example, "
-        "or in `also=`"
+        "`input_ids` is [3, 6], but the model was split for [2, 6]: give `split` a microbatch of this shape as "
+        "example, or in `also=`"
     )

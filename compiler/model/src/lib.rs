@@ -122,7 +122,8 @@ pub fn graph_of(files: &Files, call: &ModelCall, parameters: &Values, n_stages: 
 }
 
 /// The layers of each stage: as the pipeline says, or so that the forward pass of the most expensive one is as cheap as
-/// possible. A schedule that only stands beside the pipeline's own may have more stages than the pipeline speaks of.
+/// possible. Another schedule that `require` compares with may have
+/// another number of stages: the written cut is then not used.
 fn cut(model: &Model, call: &ModelCall, n_stages: usize, schedule: Span) -> Result<Vec<Range<usize>>, Diagnostic> {
     if let Some((layers, span)) = call.cut.as_ref().filter(|(layers, _)| layers.len() == n_stages) {
         return written_cut(model, layers, *span);

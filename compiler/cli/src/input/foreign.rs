@@ -23,7 +23,7 @@ const OWN: [(&str, &str, &str); 5] = [
     ("pipec.", "a report", "give the target that it is about"),
 ];
 
-/// Says what a file in JSON seems to be and which option reads it; nothing where the name is not that of one.
+/// What a JSON file seems to be, and the option that reads it. `None` where the name does not end in `.json`.
 pub(super) fn about(name: &str, text: &str) -> Option<String> {
     if !name.ends_with(".json") {
         return None;

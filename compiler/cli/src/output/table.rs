@@ -216,7 +216,7 @@ impl Fact {
     }
 }
 
-/// A line for each. Remarks begin at the same place, but for those of the longest figures.
+/// A line for each fact. All remarks begin in one column; only a very long figure pushes its remark to the right.
 pub(crate) fn facts(facts: &[Fact], colours: bool) -> String {
     const USUAL: std::ops::RangeInclusive<usize> = 10..=16;
     let remarked = facts.iter().filter(|fact| !fact.remark.is_empty());

@@ -52,7 +52,7 @@ fn is_letter(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || letter == '_'
 }
 
-/// The statements of one block that hold two others, of which at least one is a block itself.
+/// The innermost block around two statements: the two statements of it that contain them. At least one is a block.
 pub(super) fn siblings(text: &str, statements: [Span; 2]) -> Option<[Span; 2]> {
     let [one, other] = statements.map(|span| around(text, span.start as usize));
     let common = one.iter().zip(&other).take_while(|(one, other)| one == other).count();

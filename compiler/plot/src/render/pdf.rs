@@ -19,7 +19,7 @@ const ARC: f64 = 0.552_285;
 /// One of the two fonts of a figure, with the letters that it writes.
 struct Font {
     bold: bool,
-    /// What fonts are called of which a file has some letters: six capitals before their name.
+    /// The font's name, behind a tag of six capitals: PDF asks for it where a file embeds a part of a font.
     name: &'static str,
     /// The glyph of every letter.
     glyphs: BTreeMap<char, GlyphId>,
@@ -53,7 +53,7 @@ impl Font {
 }
 
 fn lacking(letter: char) -> String {
-    let help = "write an .svg, which is shown in the fonts of its reader, or a .tex, which has those of the document";
+    let help = "write an .svg, which uses the viewer's fonts, or a .tex, which uses the document's";
     format!("the font in a .pdf lacks {}: {help}", font::named(letter))
 }
 
@@ -64,7 +64,7 @@ const PAGE: i32 = 3;
 const CONTENT: i32 = 4;
 const INFO: i32 = 5;
 const IDLE: i32 = 6;
-/// Of the first font: itself, its glyphs, its description, its file and its letters; those of the second follow.
+/// The first font's objects: font, glyphs, description, file and letters. The second font's objects follow.
 const FIRST_FONT: i32 = 7;
 const PARTS_OF_FONT: i32 = 5;
 

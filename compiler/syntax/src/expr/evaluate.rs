@@ -180,8 +180,7 @@ impl<N: Arithmetic> Machine<N> {
                 result.or_else(|none| self.fail(scope, code, none, format_args!("{left} {} {right}", op.symbol())))
             }
             Node::If(parts) => {
-                let [condition, then, otherwise] = &**parts;
-                let branch = if self.eval(scope, condition)?.holds() { then } else { otherwise };
+                let branch = self.branch(scope, parts)?;
                 self.eval(scope, branch)
             }
             Node::Min(parts) => self.best(scope, parts, N::is_less),
@@ -202,6 +201,15 @@ impl<N: Arithmetic> Machine<N> {
             }
             Node::List(_) => Err(Box::new(wrong_type(code.expr.span, "a number", "a list"))),
         }
+    }
+
+    /// The one of two values that a condition chooses.
+    pub(super) fn branch<'r, 'a>(
+        &mut self,
+        scope: &Scope<'a>,
+        [condition, then, otherwise]: &'r [Resolved<'a>; 3],
+    ) -> Result<&'r Resolved<'a>, Fault> {
+        Ok(if self.eval(scope, condition)?.holds() { then } else { otherwise })
     }
 
     /// The first number than which no other one is better.

@@ -154,11 +154,14 @@ impl Machine<Number> {
                 numbers
             }
             Node::If(parts) => {
-                let [condition, then, otherwise] = &**parts;
-                let branch = if self.eval(scope, condition)?.holds() { then } else { otherwise };
+                let branch = self.branch(scope, parts)?;
                 self.numbers(scope, branch, most)
             }
-            _ => Err(Box::new(wrong_type(list.expr.span, "a list that is written out", "another list"))),
+            _ => {
+                let message = "the numbers of this list have to be written out here";
+                let error = Diagnostic::error(Code::WrongType, list.expr.span, "read from another list", message);
+                Err(Box::new(error.help("write them in square brackets: `[6, 5, 4, 3]`")))
+            }
         }
     }
 }
@@ -180,8 +183,8 @@ impl<N: Arithmetic> Machine<N> {
             Node::List(List::Each { variable, ends, item }) => {
                 let [start, end] = [self.eval(scope, &ends[0])?, self.eval(scope, &ends[1])?];
                 let (Some(start), Some(end)) = (start.as_whole(), end.as_whole()) else {
-                    let error = wrong_type(ends[0].expr.span, "whole numbers", "parts of them");
-                    return Err(Box::new(error));
+                    let place = if start.as_whole().is_none() { &ends[0] } else { &ends[1] };
+                    return Err(Box::new(wrong_type(place.expr.span, "a whole number", "a fraction")));
                 };
                 let length = end.saturating_sub(start).try_into().unwrap_or(0);
                 let position = self.position(scope, list, length, *first)?;
@@ -193,8 +196,7 @@ impl<N: Arithmetic> Machine<N> {
                 result
             }
             Node::If(parts) => {
-                let [condition, then, otherwise] = &**parts;
-                let branch = if self.eval(scope, condition)?.holds() { then } else { otherwise };
+                let branch = self.branch(scope, parts)?;
                 self.read(scope, branch, positions)
             }
             Node::Index(parts) => {

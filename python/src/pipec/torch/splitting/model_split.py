@@ -128,8 +128,8 @@ def split(
 
     The forward may be any that `torch.export` can trace between its modules; the modules themselves stay as they are,
     and are shared with the model. What the code behind a cut reads crosses it: also skips, masks, and inputs. The
-    stages are for microbatches of the shapes of the examples, and for the mode (`train` or `eval`) that the code between
-    modules has seen::
+    stages are for microbatches of the shapes of the examples, and for the mode (`train` or `eval`) that the code
+    between modules has seen::
 
         program = pipec.compile("std:v_half", devices=4, microbatches=8)
         cut = pipec.torch.split(model, program, ids[:2])

@@ -28,7 +28,7 @@ class _Result(nn.Module):
 
 
 def stage_module(parts: Sequence[tuple[Chain, int, int]], device: torch.device | None = None) -> fx.GraphModule:
-    """The nodes `begin..end` of a chain as a module; where the model was traced for several shapes, those of each chain.
+    """The nodes `begin..end` of a chain as a module. A model traced for several shapes has a chain for each.
 
     The first stage takes the arguments of the model, any other the values that cross the cut before it. The last one
     returns what the model returns, any other a tensor, or a tuple of them. With a device it makes its tensors there,

@@ -149,8 +149,8 @@ class Flow:
         if structure != self._step.structures.get(write.value):
             raise StageError(
                 f"the module of stage {self._stage.index} returned another structure around its tensors than "
-                "before, with inputs of the same shapes: it and what is no tensor have to stay the same; after a change "
-                "of the module, call `reset` on all ranks"
+                "before, with inputs of the same shapes: it and what is no tensor have to stay the same; after a "
+                "change of the module, call `reset` on all ranks"
             )
 
     def _learn(self, write: Write, tensors: Tensors) -> Forms:
