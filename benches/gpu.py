@@ -2,6 +2,7 @@
 """Training a GPT on one GPU: pipec with a pipeline on the card, beside PyTorch without one, in one go.
 
   benches/gpu.py --pipec target/release/pipec                 GPT-2 small and medium on the GPU
+  benches/gpu.py --shape small --schedule 1f1b --precision bf16 --limit-seconds 300   the most telling figures first, in five minutes
   benches/gpu.py --device cpu --shape tiny --pipec target/debug/pipec   the same script, where there is no GPU
 
 First what the card can do (a large matrix product, a copy), then tokens per second of both, each in a process of its own, and what
@@ -13,6 +14,7 @@ a step, against steps that it is not from.
 """
 
 import argparse
+import dataclasses
 import json
 import os
 import pathlib
@@ -41,7 +43,7 @@ PIPELINE = """import std.models.gpt
 pipeline gpu {{
     model gpt(vocab = {vocab}, hidden = {hidden}, heads = {heads}, blocks = {blocks}, sequence = {sequence}, rows = {rows})
     {precision}
-    devices 4
+    devices {devices}
     microbatches {microbatches}
     schedule {schedule}
     train {{
@@ -52,6 +54,19 @@ pipeline gpu {{
     }}
 }}
 """
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A pipeline of pipec on the card."""
+
+    shape: str
+    schedule: str
+    devices: int
+    precision: str
+
+    def __str__(self):
+        return f"{self.devices} device{'s' if self.devices > 1 else ''}, {self.schedule}, {self.precision}"
 
 
 def named(shape):
@@ -65,17 +80,40 @@ def flops_per_token(shape):
     return 6 * weights + 6 * size["blocks"] * size["sequence"] * size["hidden"]
 
 
-def pipec(arguments, command, shape, schedule, precision, steps):
+class OutOfTime(Exception):
+    """The limit was reached."""
+
+
+def left(arguments):
+    """Seconds until the limit, `None` if there is none."""
+    if arguments.end is None:
+        return None
+    seconds = arguments.end - time.monotonic()
+    if seconds < 5:
+        raise OutOfTime
+    return seconds
+
+
+def ended(arguments, command, folder=None):
+    """A command within the limit."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=left(arguments))
+    except subprocess.TimeoutExpired:
+        raise OutOfTime from None
+
+
+def pipec(arguments, command, case, steps):
     """What `run` or `profile` reports of so many steps."""
-    line, products = PRECISIONS[precision]
+    line, products = PRECISIONS[case.precision]
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "gpu.pipe"
-        path.write_text(PIPELINE.format(schedule=schedule, steps=steps, precision=line, **named(shape)))
+        size = named(case.shape)
+        path.write_text(PIPELINE.format(schedule=case.schedule, devices=case.devices, steps=steps, precision=line, **size))
         more = ["--no-checkpoint"] if command == "run" else ["--steps", str(steps)]
         command = [arguments.pipec, command, str(path), "--backend", arguments.device, "--format", "json", *more]
         if arguments.device == "cuda":
             command += ["--products", products]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+        done = ended(arguments, command, folder)
     if done.returncode != 0:
         raise RuntimeError(reason(done))
     return json.loads(done.stdout)
@@ -87,35 +125,43 @@ def reason(done):
         report = json.loads(done.stdout)
         return report.get("error") or report["diagnostics"][0]["message"]
     except (ValueError, LookupError):
-        return (done.stdout + done.stderr).strip().splitlines()[-1]
+        return ((done.stdout + done.stderr).strip().splitlines() or [f"exit code {done.returncode}"])[-1]
 
 
-def pipec_rate(arguments, shape, schedule, precision):
+def tokens(shape):
+    """In a step."""
     size = named(shape)
+    return size["rows"] * size["sequence"] * size["microbatches"]
+
+
+def pipec_rate(arguments, case):
     times = []
     for _ in range(arguments.repeat):
-        few = pipec(arguments, "run", shape, schedule, precision, arguments.steps)
-        report = pipec(arguments, "run", shape, schedule, precision, 3 * arguments.steps)
+        few = pipec(arguments, "run", case, arguments.steps)
+        report = pipec(arguments, "run", case, 3 * arguments.steps)
         times.append((report["seconds"] - few["seconds"]) / (2 * arguments.steps))
-    tokens = size["rows"] * size["sequence"] * size["microbatches"]
     idle = max((gpu["idle"] for gpu in report.get("gpus", [])), default=None)
-    return tokens / statistics.median(times), idle
+    return tokens(case.shape) / statistics.median(times), idle
 
 
-def pipec_prediction(arguments, shape, schedule, precision):
-    """A step as a profile predicts it, and as others of the same run took it, in one line."""
+def pipec_prediction(arguments, case):
+    """A step as a profile predicts it, and as others of the same run took it: what `profile` compares."""
     # Of three steps one is judged.
-    found = pipec(arguments, "profile", shape, schedule, precision, 3 * arguments.steps)["comparison"]
-    step, plain = found["step"], found["unfitted_makespan"]
+    return pipec(arguments, "profile", case, 3 * arguments.steps)["comparison"]
+
+
+def told(found):
+    """A comparison of `profile`, in one line."""
+    step = found["step"]
     return (f"step {step['predicted_ns'] / 1e6:.2f} ms predicted, {step['measured_ns'] / 1e6:.2f} ms measured "
             f"({step['difference_percent']:+.1f}%; makespan {found['makespan']['difference_percent']:+.1f}%, "
-            f"unfitted {plain['difference_percent']:+.1f}%)")  # fmt: skip
+            f"unfitted {found['unfitted_makespan']['difference_percent']:+.1f}%)")  # fmt: skip
 
 
 def torch_rate(arguments, shape, mode):
     command = [sys.executable, __file__, "--torch", mode, "--shape", shape, "--device", arguments.device]
     command += ["--steps", str(arguments.steps), "--repeat", str(arguments.repeat)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = ended(arguments, command)
     if done.returncode != 0:
         raise RuntimeError(done.stderr.strip().splitlines()[-1])
     return float(done.stdout.split()[-1])
@@ -186,7 +232,7 @@ def torch_steps(arguments):
         for _ in range(arguments.steps):
             step()
         times.append((time.perf_counter() - start) / arguments.steps)
-    print(size["rows"] * size["sequence"] * size["microbatches"] / statistics.median(times))
+    print(tokens(arguments.shape[0]) / statistics.median(times))
 
 
 def timed(torch, device, work, count):
@@ -222,38 +268,68 @@ def ceilings(device):
     return found
 
 
-def table(arguments):
-    limits = ceilings(arguments.device)
-    print(f"products: bf16 {limits['bf16'] / 1e12:.1f}, tf32 {limits['tf32'] / 1e12:.1f}, fp32 {limits['fp32'] / 1e12:.1f} TFLOP/s; "
-          f"copies {limits['copy'] / 1e9:.0f} GB/s, read and written")  # fmt: skip
+def works(arguments):
+    """What is measured, in order: its shape, its name, and what measures it."""
     # A processor multiplies in single precision in any case.
-    precisions = PRECISIONS if arguments.device == "cuda" else ("bf16", "f32")
+    precisions = arguments.precision or (PRECISIONS if arguments.device == "cuda" else ("bf16", "f32"))
     for shape in arguments.shape:
-        size = named(shape)
-        print(f"\n{shape}: {size['blocks']} blocks, hidden {size['hidden']}, sequence {size['sequence']}, "
-              f"{size['microbatches']} microbatches of {size['rows']}")  # fmt: skip
-        print(f"{'':<44} {'tokens/s':>10} {'of bf16':>8} {'idle':>8}")
+        cases = [
+            Case(shape, schedule, devices, precision)
+            for schedule in arguments.schedule
+            for devices in arguments.devices
+            for precision in precisions
+            if devices > 1 or schedule == arguments.schedule[0]
+        ]
+        if "pipec" in arguments.part:
+            for case in cases:
+                yield shape, f"pipec, {case}", "rate", lambda case=case: pipec_rate(arguments, case)
+        if "profile" in arguments.part:
+            for case in cases:
+                if case.schedule == arguments.schedule[0]:
+                    yield shape, f"pipec profile, {case}", "prediction", lambda case=case: pipec_prediction(arguments, case)
+        if "torch" in arguments.part:
+            for mode, name in (("eager", "eager"), ("compile", "torch.compile")):
+                yield shape, f"PyTorch, {name}, bf16", "rate", lambda shape=shape, mode=mode: (torch_rate(arguments, shape, mode), None)
 
-        def row(name, work, shape=shape):
-            try:
+
+def measure(arguments, out):
+    """Measures all that is wanted, prints a table, and says what was found."""
+    limits, rows, missed, shown = None, [], [], None
+    if "ceilings" in arguments.part:
+        limits = ceilings(arguments.device)
+        print(f"products: bf16 {limits['bf16'] / 1e12:.1f}, tf32 {limits['tf32'] / 1e12:.1f}, fp32 {limits['fp32'] / 1e12:.1f} TFLOP/s; "
+              f"copies {limits['copy'] / 1e9:.0f} GB/s, read and written", file=out)  # fmt: skip
+    for shape, name, kind, work in works(arguments):
+        if shape != shown:
+            size, shown = named(shape), shape
+            print(f"\n{shape}: {size['blocks']} blocks, hidden {size['hidden']}, sequence {size['sequence']}, "
+                  f"{size['microbatches']} microbatches of {size['rows']}", file=out)  # fmt: skip
+            print(f"{'':<48} {'tokens/s':>10} {'ms/step':>9} {'of bf16':>8} {'idle':>8}", file=out)
+        row = {"shape": shape, "name": name}
+        try:
+            if kind == "prediction":
+                row["comparison"] = work()
+                line = told(row["comparison"])
+            else:
                 rate, idle = work()
-            except (RuntimeError, OSError) as error:
-                print(f"{name:<44} {'-':>10}   {error}")
-                return
-            share = rate * flops_per_token(shape) / limits["bf16"]
-            print(f"{name:<44} {rate:>10.0f} {share:>8.1%} {'' if idle is None else f'{idle:>8.1%}'}", flush=True)
+                share = None if limits is None else rate * flops_per_token(shape) / limits["bf16"]
+                row |= {"tokens_per_second": rate, "step_ms": 1e3 * tokens(shape) / rate, "share": share, "idle": idle}
+                cells = [f"{rate:>10.0f} {row['step_ms']:>9.2f}", *("" if part is None else f"{part:.1%}" for part in (share, idle))]
+                line = f"{cells[0]} {cells[1]:>8} {cells[2]:>8}".rstrip()
+        except OutOfTime:
+            missed.append(f"{shape}: {name}")
+            continue
+        except (RuntimeError, OSError) as error:
+            row["error"] = str(error)
+            line = f"{'-':>10}   {error}"
+        rows.append(row)
+        print(f"{name:<48} {line}", file=out, flush=True)
+    if missed:
+        print(f"\nnot run within {arguments.limit_seconds:g} s: {'; '.join(missed)}", file=out)
+    return {"schema": "pipec.gpu/1", "ceilings": limits, "rows": rows, "not_run": missed}
 
-        for schedule in ("1f1b", "zb_h1", "zb_v"):
-            for precision in precisions:
-                row(f"pipec, 4 devices, {schedule}, {precision}", lambda s=schedule, p=precision: pipec_rate(arguments, shape, s, p))
-        for precision in precisions:
-            try:
-                told = pipec_prediction(arguments, shape, "1f1b", precision)
-            except (RuntimeError, OSError) as error:
-                told = f"-   {error}"
-            print(f"{f'pipec profile, 4 devices, 1f1b, {precision}':<44} {told}", flush=True)
-        row("PyTorch, eager, bf16", lambda shape=shape: (torch_rate(arguments, shape, "eager"), None))
-        row("PyTorch, torch.compile, bf16", lambda shape=shape: (torch_rate(arguments, shape, "compile"), None))
+
+PARTS = ("ceilings", "pipec", "profile", "torch")
 
 
 def main():
@@ -261,17 +337,30 @@ def main():
     parser.add_argument("--pipec", default="target/release/pipec", help="the binary")
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--shape", choices=list(SHAPES), action="append", help="again for several; small and medium unless named")
+    parser.add_argument("--schedule", action="append", help="again for several; 1f1b, zb_h1 and zb_v unless named")
+    parser.add_argument("--devices", type=int, action="append", metavar="N", help="of the pipeline, on one card; again for several; 4 unless named")
+    parser.add_argument("--precision", choices=list(PRECISIONS), action="append", help="again for several; all unless named")
+    parser.add_argument("--part", choices=PARTS, action="append", help="what is measured; again for several; all unless named")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--repeat", type=int, default=3, help="medians of so many")
+    parser.add_argument("--limit-seconds", type=float, metavar="S", help="stops then, and says what was not run")
+    parser.add_argument("--format", choices=["text", "json"], default="text", help="json: the table goes to standard error")
     parser.add_argument("--torch", choices=["eager", "compile"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     arguments.shape = arguments.shape or ["small", "medium"]
+    arguments.schedule = arguments.schedule or ["1f1b", "zb_h1", "zb_v"]
+    arguments.devices = arguments.devices or [4]
+    arguments.part = arguments.part or PARTS
     arguments.pipec = os.path.abspath(arguments.pipec)
+    arguments.end = None if arguments.limit_seconds is None else time.monotonic() + arguments.limit_seconds
     if arguments.torch:
         torch_steps(arguments)
-    else:
-        table(arguments)
+        return 0
+    found = measure(arguments, sys.stderr if arguments.format == "json" else sys.stdout)
+    if arguments.format == "json":
+        print(json.dumps(found, indent=2))
+    return 1 if any("error" in row for row in found["rows"]) else 3 if found["not_run"] else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,7 +7,7 @@
   python3 benches/gpu_check --pipec target/debug/pipec --device cpu      the same script, where there is no GPU
 
 A case runs 20 steps on the processor and three times on the GPU: as a captured graph, again, and call by call. Losses must
-agree (in single precision to 1e-5 of their size), the three runs must learn the same bits, and measured peaks must be the
+agree (in single precision to 1e-5 of their size, from the sixth step on to 1e-4), the three runs must learn the same bits, and measured peaks must be the
 predicted ones. The exit code is 0 if all is well, 1 if a case failed, 2 if there is nothing to run, and 3 if none failed but
 the limit left some out.
 """
@@ -136,7 +136,7 @@ class Checker:
             self.pipec(folder, begins, "--steps", half, "--checkpoint", saved)
             report, _ = self.trained(folder, ends, case, "--no-checkpoint", "--resume", saved)
             verdict.notes.append(f"{begins} to {ends}")
-            compare(expected[int(half) :], report["losses"], verdict)
+            compare(expected[int(half) :], report["losses"], verdict, before=int(half))
         verdict.notes.clear()
 
     def message(self, folder: pathlib.Path, case: Case, verdict: Verdict) -> None:
@@ -175,15 +175,17 @@ def on_processor(arguments: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(kept)
 
 
-def compare(expected: list[float], found: list[float], verdict: Verdict) -> None:
-    """Relative differences of losses are within what the case allows."""
+def compare(expected: list[float], found: list[float], verdict: Verdict, before: int = 0) -> None:
+    """Relative differences of losses are within what the case allows; `before` is how many steps came before the first of these."""
     if len(expected) != len(found):
         raise Failed(f"{len(found)} losses instead of {len(expected)}")
     errors = [abs(own - other) / abs(own) for own, other in zip(expected, found)]
-    worst = max(range(len(errors)), key=lambda step: float("inf") if errors[step] != errors[step] else errors[step])
-    verdict.error = max(errors[worst], verdict.error or 0.0)
-    if not errors[worst] <= (verdict.tolerance or 0.0):
-        raise Failed(f"loss {found[worst]!r} instead of {expected[worst]!r} in step {worst + 1}")
+    for at, error in enumerate(errors):
+        # What is no number is greater than any.
+        error = float("inf") if error != error else error
+        verdict.error = max(error, verdict.error or 0.0)
+        if error > cases.allowed(verdict.tolerance or 0.0, before + at):
+            raise Failed(f"loss {found[at]!r} instead of {expected[at]!r} in step {before + at + 1}")
 
 
 def same_bits(folder: pathlib.Path, *runs: tuple[str, Report]) -> None:
