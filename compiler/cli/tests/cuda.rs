@@ -310,18 +310,24 @@ fn what_cannot_run_is_said_in_one_line() {
     // No compiler; and one that the loader does not find, among the packages of an environment.
     let driver = folder("cuda-driver-only", &[]);
     fs::copy(machine.libraries.join("libcuda.so.1"), driver.join("libcuda.so.1")).expect("a library");
-    let run = |environment: &Path| {
-        let environment = environment.to_str().expect("a path of words");
+    let run = |line: &str| {
+        let environment = driver.to_str().expect("a path of words");
         let variables = [("VIRTUAL_ENV", environment), ("CONDA_PREFIX", ""), ("CUDA_HOME", ""), ("CUDA_PATH", "")];
-        let line = "run tiny.pipe --backend cuda --steps 1 --no-checkpoint";
         pipec_with(&driver, &machine.folder, line, &[&variables[..], &[("PATH", "/nowhere")]].concat())
     };
-    let error = run(&driver).with(1).error;
+    let step = "run tiny.pipe --backend cuda --steps 1 --no-checkpoint";
+    let error = run(step).with(1).error;
     assert!(error.contains("NVRTC") && error.contains("pip install nvidia-cuda-nvrtc"), "{error}");
     let packages = driver.join("lib/python3.12/site-packages/nvidia/cu13/lib");
     fs::create_dir_all(&packages).expect("a folder of ours");
     fs::copy(machine.libraries.join("libnvrtc.so"), packages.join("libnvrtc.so.13")).expect("a library");
-    run(&driver).with(0);
+    run(step).with(0);
+    // Each library is looked for by itself, also where the loader finds the compiler.
+    fs::rename(packages.join("libnvrtc.so.13"), driver.join("libnvrtc.so")).expect("it is there");
+    let products = machine.libraries.join("products/libcublasLt.so");
+    fs::copy(products, packages.join("libcublasLt.so.13")).expect("a library");
+    let version = run("--version").with(0).out;
+    assert!(version.contains("NVRTC 13.0, cuBLASLt, NCCL not found"), "{version}");
 }
 
 /// On a machine with a driver this says nothing.

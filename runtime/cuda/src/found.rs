@@ -1,8 +1,8 @@
 //! Libraries that the loader does not find: those of a CUDA toolkit, and those among the packages
 //! of a Python, to which PyTorch brings them. One of the files with `unsafe` code.
 //!
-//! What was loaded from its file is found by its name from then on. If the loader finds NVRTC by
-//! itself, whoever saw to that has said where the others are, and nothing is looked for.
+//! What was loaded from its file is found by its name from then on. Each library is looked for only
+//! if the loader does not find it: one may be in `LD_LIBRARY_PATH`, and the next in PyTorch's packages.
 //!
 //! Safety. Loading a library runs what it does when it is loaded, as for every program that uses
 //! it; it stays until the process ends.
@@ -13,22 +13,17 @@ use std::fs::read_dir;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// Loads a library (`libnvrtc.so.` and a number) from the first folder that has it, if it has to be
-/// looked for. Where none has it, nothing happens.
-pub(crate) fn bring(name: &str) {
+/// What `load` makes of a library: of the one that the loader finds, else of one whose name begins so (`libnvrtc.so.`, then a
+/// number), in the first folder that has it.
+pub(crate) fn find<T>(name: &str, load: impl Fn() -> Option<T>) -> Option<T> {
     static FOLDERS: OnceLock<Vec<PathBuf>> = OnceLock::new();
-    let folders = FOLDERS.get_or_init(|| {
-        // SAFETY: only looks for a file with the library's name.
-        let is_found = unsafe { cudarc::nvrtc::sys::is_culib_present() };
-        if is_found { Vec::new() } else { folders() }
-    });
-    for path in folders.iter().flat_map(|folder| versions(folder, name)) {
+    load().or_else(|| {
+        let mut files = FOLDERS.get_or_init(folders).iter().flat_map(|folder| versions(folder, name));
         // SAFETY: see the head of this file.
-        if let Ok(library) = unsafe { Library::new(path) } {
-            std::mem::forget(library);
-            return;
-        }
-    }
+        let library = files.find_map(|path| unsafe { Library::new(path) }.ok())?;
+        std::mem::forget(library);
+        load()
+    })
 }
 
 /// Where libraries may be: in toolkits, then beside the Pythons of environments, and beside the one

@@ -54,7 +54,15 @@ fn build() -> PathBuf {
     compile(
         "cublaslt.cpp",
         "products/libcublasLt.so",
-        &["-Wall", "-Wextra", "-Werror", "-Wl,--no-as-needed", &driver, "-l:libcuda.so.1"],
+        &[
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-Wl,-soname,libcublasLt.so.13",
+            "-Wl,--no-as-needed",
+            &driver,
+            "-l:libcuda.so.1",
+        ],
     );
     if fs::rename(&beside, &folder).is_err() {
         drop(fs::remove_dir_all(&beside));

@@ -3,7 +3,7 @@
 //! Safety. [`version`] asks whether the library is there before any other call. A program is made
 //! once and destroyed once; buffers have the sizes that the library named.
 
-use super::super::found::bring;
+use super::super::found::find;
 use cudarc::nvrtc::sys;
 use std::ffi::{CString, c_char};
 
@@ -18,9 +18,8 @@ pub(crate) struct Target {
 
 /// Major and minor version of the compiler. An error says in one line how to get one.
 pub(crate) fn version() -> Result<(i32, i32), String> {
-    bring("libnvrtc.so.");
     // SAFETY: loads the library; nothing is called in it.
-    if !unsafe { sys::is_culib_present() } {
+    if find("libnvrtc.so.", || unsafe { sys::is_culib_present() }.then_some(())).is_none() {
         return Err("NVRTC, which compiles kernels for the GPU, was not found (libnvrtc.so): it comes with the CUDA toolkit, or with \
                     `pip install nvidia-cuda-nvrtc` for the `python3` that is called here; of another one, LD_LIBRARY_PATH can name \
                     the folder nvidia/cu13/lib"

@@ -8,7 +8,7 @@
 //! them while it queues the call.
 
 use super::{MatrixLayout, Shape};
-use crate::found::bring;
+use crate::found::find;
 use cudarc::cublaslt::{result, sys};
 use pipe_ir::graph::DType;
 use pipe_runtime::Precision;
@@ -22,9 +22,8 @@ pub(crate) const WORKSPACE: usize = 32 << 20;
 
 /// Whether this machine has the library. It is not started.
 pub(crate) fn is_here() -> bool {
-    bring("libcublasLt.so.");
     // SAFETY: only looks for a file with the library's name.
-    unsafe { sys::is_culib_present() }
+    find("libcublasLt.so.", || unsafe { sys::is_culib_present() }.then_some(())).is_some()
 }
 
 /// The library on one GPU. It belongs to the context that was current when it was opened.

@@ -6,7 +6,7 @@
 //! of the GPU that lives until the machine has waited for its streams, or until the process ends.
 
 use super::super::driver::{Area, Stream};
-use super::super::found::bring;
+use super::super::found::find;
 use libloading::Library as Loaded;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
@@ -123,10 +123,9 @@ impl Library {
     }
 
     fn load() -> Result<Self, String> {
-        bring("libnccl.so.");
         let names = ["libnccl.so.2", "libnccl.so"];
         // SAFETY: loading it runs what it does when it is loaded, as for every program that uses it.
-        let loaded = names.iter().find_map(|name| unsafe { Loaded::new(*name) }.ok());
+        let loaded = find("libnccl.so.", || names.iter().find_map(|name| unsafe { Loaded::new(*name) }.ok()));
         let loaded = loaded.ok_or(
             "no NCCL here (libnccl.so.2 was not found), through which GPUs of several processes exchange bytes: \
              the PyPI wheel nvidia-nccl-cu12 has it, and LD_LIBRARY_PATH says where it is",
