@@ -15,6 +15,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -37,8 +38,8 @@ class Part:
     # The most seconds of all its commands.
     seconds: int
     commands: list[list[str]]
-    # Whether the first command's exit code says how it went. Otherwise that of the last one.
-    optional: bool = False
+    # A tool without which there is nothing to do.
+    needs: str | None = None
 
 
 @dataclass
@@ -49,6 +50,8 @@ class Found:
     ok: bool
     seconds: float
     out_of_time: bool = False
+    # Why nothing was done.
+    skipped: str | None = None
     exit_codes: list[int | None] = field(default_factory=list)
 
 
@@ -94,18 +97,21 @@ def parts(options: argparse.Namespace) -> dict[str, Part]:
     ncu += [
         word for name in ("SpeedOfLight", "LaunchStats", "Occupancy", "WarpStateStats") for word in ("--section", name)
     ]
+    # The fakes are no GPU for PyTorch.
+    theirs = ["--device", "cpu", "--mode", "eager"] if dry else []
+    card = [] if dry else [["nvidia-smi"]]
     torch = "import sys, torch; print(sys.version, torch.__version__, torch.version.cuda)"
     return {
-        "look": Part(1, "what is here: card, driver, libraries, Python", 40, [["nvidia-smi"], ["uname", "-a"], [python, "-c", torch], [pipec, "--version"]]),
+        "look": Part(1, "what is here: card, driver, libraries, Python", 40, [*card, ["uname", "-a"], [python, "-c", torch], [pipec, "--version"]]),
         "first": Part(1, "tokens per second of GPT-2 small, on 1 and 4 devices of the card", 150, [[*own, *one, "--shape", small, *both]]),
         "check": Part(1, "whether the card computes what the processor computes", 300, [[*check, *few]]),
-        "torch": Part(1, "tokens per second of PyTorch, eager and compiled", 150, [[*measure, "--part", "ceilings", "--part", "torch", "--shape", small]]),
-        "medium": Part(2, "GPT-2 medium, of both", 200, [[*own, *one, "--part", "torch", "--shape", medium, *both]]),
+        "torch": Part(1, "tokens per second of PyTorch, eager and compiled", 150, [[*measure, *theirs, "--part", "ceilings", "--part", "torch", "--shape", small]]),
+        "medium": Part(2, "GPT-2 medium, of both", 200, [[*own, *one, "--shape", medium, *both], [*measure, *theirs, "--part", "torch", "--shape", medium]]),
         "profile": Part(2, "the step that a profile predicts, beside the measured one", 100, [[*measure, *one, "--part", "profile", "--precision", "bf16", "--shape", small]]),
         "kernels": Part(2, "where the time of a step goes, and steps without a graph", 100, [[*run, "--profile"], [*run, "--no-capture", "--format", "json"]]),
         "schedules": Part(2, "zb_h1 and zb_v, GPT-2 small", 140, [[*own, "--schedule", "zb_h1", "--schedule", "zb_v", "--shape", small]]),
-        "sanitizer": Part(3, "compute-sanitizer on small sources and on every kernel", 300, [[*check, "--sanitizer", "auto", "--only", "check: f32" if dry else "check:"]]),
-        "ncu": Part(3, "counters of attention's kernels", 120, [[*ncu, *run, "--no-capture"]]),
+        "sanitizer": Part(3, "compute-sanitizer on small sources and on every kernel", 300, [[*check, "--sanitizer", "auto", "--only", "check: f32" if dry else "check:"]], "compute-sanitizer"),
+        "ncu": Part(3, "counters of attention's kernels", 120, [[*ncu, *run, "--no-capture"]], "ncu"),
         "single": Part(3, "GPT-2 small in single precision", 120, [[*measure, *one, "--part", "pipec", *[word for name in gpu.PRECISIONS if name != "bf16" for word in ("--precision", name)], "--shape", small]]),
     }  # fmt: skip
 
@@ -161,6 +167,8 @@ def run(command: list[str], out: pathlib.Path, name: str, seconds: float) -> int
 
 def perform(name: str, part: Part, options: argparse.Namespace, left: float) -> Found:
     """Runs the commands of a part."""
+    if part.needs and shutil.which(part.needs) is None:
+        return Found(name, True, 0.0, skipped=f"{part.needs} is not here")
     began, codes = time.monotonic(), []
     seconds = min(part.seconds, left)
     print(f"=== {name}: {part.about} (at most {seconds:.0f} s)", file=sys.stderr, flush=True)
@@ -174,7 +182,8 @@ def perform(name: str, part: Part, options: argparse.Namespace, left: float) -> 
         codes.append(run(limited, options.out, name, rest) if rest > 1 else None)
     took = time.monotonic() - began
     print(f"=== {name}: exit codes {codes}, {took:.0f} s", file=sys.stderr, flush=True)
-    return Found(name, all(code == 0 for code in codes), took, any(code in (None, 3) for code in codes), codes)
+    is_late = any(code in (None, 3) for code in codes)
+    return Found(name, all(code == 0 for code in codes), took, out_of_time=is_late, exit_codes=codes)
 
 
 def arguments() -> tuple[argparse.Namespace, dict[str, Part]]:
@@ -236,20 +245,15 @@ def main() -> int:
     found = []
     for name, part in wanted.items():
         left = end - time.monotonic()
-        found.append(perform(name, part, options, left) if left > 10 else Found(name, False, 0.0, True))
+        found.append(perform(name, part, options, left) if left > 10 else Found(name, False, 0.0, out_of_time=True))
         summary = {"schema": "pipec.card/1", "dry_run": options.dry_run, "parts": [asdict(one) for one in found]}
         (options.out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
     for one in found:
-        print(
-            f"{one.name:<10} {'ok' if one.ok else 'out of time' if one.out_of_time else 'FAILED':<12} {one.seconds:5.0f} s"
-        )
-    return (
-        1
-        if any(not one.ok and not one.out_of_time for one in found)
-        else 3
-        if any(one.out_of_time for one in found)
-        else 0
-    )
+        told = "ok" if one.ok else "out of time" if one.out_of_time else "FAILED"
+        print(f"{one.name:<10} {one.seconds:5.0f} s  {f'skipped: {one.skipped}' if one.skipped else told}")
+    if any(not one.ok and not one.out_of_time for one in found):
+        return 1
+    return 3 if any(one.out_of_time for one in found) else 0
 
 
 if __name__ == "__main__":

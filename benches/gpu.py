@@ -288,7 +288,8 @@ def works(arguments):
                 if case.schedule == arguments.schedule[0]:
                     yield shape, f"pipec profile, {case}", "prediction", lambda case=case: pipec_prediction(arguments, case)
         if "torch" in arguments.part:
-            for mode, name in (("eager", "eager"), ("compile", "torch.compile")):
+            for mode in arguments.mode or MODES:
+                name = "torch.compile" if mode == "compile" else mode
                 yield shape, f"PyTorch, {name}, bf16", "rate", lambda shape=shape, mode=mode: (torch_rate(arguments, shape, mode), None)
 
 
@@ -330,6 +331,7 @@ def measure(arguments, out):
 
 
 PARTS = ("ceilings", "pipec", "profile", "torch")
+MODES = ("eager", "compile")
 
 
 def main():
@@ -341,11 +343,12 @@ def main():
     parser.add_argument("--devices", type=int, action="append", metavar="N", help="of the pipeline, on one card; again for several; 4 unless named")
     parser.add_argument("--precision", choices=list(PRECISIONS), action="append", help="again for several; all unless named")
     parser.add_argument("--part", choices=PARTS, action="append", help="what is measured; again for several; all unless named")
+    parser.add_argument("--mode", choices=MODES, action="append", help="of PyTorch; again for several; both unless named")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--repeat", type=int, default=3, help="medians of so many")
     parser.add_argument("--limit-seconds", type=float, metavar="S", help="stops then, and says what was not run")
     parser.add_argument("--format", choices=["text", "json"], default="text", help="json: the table goes to standard error")
-    parser.add_argument("--torch", choices=["eager", "compile"], help=argparse.SUPPRESS)
+    parser.add_argument("--torch", choices=MODES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     arguments.shape = arguments.shape or ["small", "medium"]
     arguments.schedule = arguments.schedule or ["1f1b", "zb_h1", "zb_v"]

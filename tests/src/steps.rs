@@ -105,7 +105,14 @@ fn costs(size: Size, dice: &mut Dice) -> Costs {
     let ends = [(device(), device()), (device(), device())];
     let links = ends.map(|(one, other)| (one, other, Ticks(dice.below(4) as u64)));
     let latency = Latency::with_links(Ticks(dice.below(3) as u64), links.into_iter().filter(|link| link.0 != link.1));
-    Costs { tasks, pairs: [None; TaskKind::ALL.len()], latency, copy: Ticks::ZERO, sharing: Sharing::default() }
+    Costs {
+        tasks,
+        each: Vec::new(),
+        pairs: [None; TaskKind::ALL.len()],
+        latency,
+        copy: Ticks::ZERO,
+        sharing: Sharing::default(),
+    }
 }
 
 /// The same with what `F` saves for `B` and for `W`, what `B` leaves for `W`, and what is kept to

@@ -77,6 +77,18 @@ impl Walker {
         }
     }
 
+    /// Numbers for tasks, whose variables are known in them.
+    fn numbers(&mut self, numbers: &[ast::TaskNumber]) {
+        for number in numbers {
+            self.within(|walker| {
+                for variable in &number.variables {
+                    walker.bind(NameKind::Variable, variable, variable.span);
+                }
+                walker.value(&number.value);
+            });
+        }
+    }
+
     pub(super) fn model_items(&mut self, items: &[ModelItem]) {
         for item in items {
             match item {
@@ -143,7 +155,7 @@ impl Walker {
                 }
             }
             PipelineItem::Activation { shares: numbers, .. } | PipelineItem::Cost { durations: numbers, .. } => {
-                self.values(numbers.iter().map(|(_, number)| number));
+                self.numbers(numbers);
             }
             PipelineItem::Train { settings, .. } => {
                 for setting in settings {

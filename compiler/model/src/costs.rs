@@ -19,6 +19,7 @@ pub fn costs(set: &StageSet) -> Costs {
     });
     Costs {
         tasks: tasks.collect(),
+        each: Vec::new(),
         pairs: [None; TaskKind::ALL.len()],
         latency: Latency::default(),
         copy: Ticks::ZERO,

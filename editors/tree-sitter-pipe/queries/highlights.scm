@@ -29,7 +29,7 @@
 
 ["activation" "all" "at" "auto" "block" "bubble" "checkpoint" "cost" "cut" "data" "devices" "every"
  "fill" "from" "host" "input" "layer" "let" "loss" "memory" "microbatches" "minimum" "model"
- "normal" "of" "offload" "on" "ones" "optimizer" "order" "output" "param" "peak" "pipeline" "place"
+ "normal" "numbers" "of" "offload" "on" "ones" "optimizer" "order" "output" "param" "peak" "pipeline" "place"
  "precision" "recompute" "require" "schedule" "seed" "slices" "slots" "stages" "steps" "synthetic"
  "train" "warmup" "weight" "weights" "with" "zero" "zeros"] @keyword
 "import" @keyword.import

@@ -27,6 +27,7 @@ const fn shared(example: &'static str, image: &'static str, words: &'static str)
 
 const PICTURES: &[Picture] = &[
     drawn("by_hand", " --set microbatches=10 --set wave=3", "Waves of three microbatches: no device holds more"),
+    drawn("packed", "", "ZB-H1 whose microbatches differ in length"),
     drawn("permuted", "", "1F1B whose stage 1 lives on device 3"),
     shared("first_schedule", "first_schedule", "1F1B on four devices"),
     shared("llama3_70b", "cluster", "Llama 3 70B on the machines of cluster.toml, with the memory of each device"),

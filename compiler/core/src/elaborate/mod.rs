@@ -73,7 +73,7 @@ pub fn microbatches_of(files: &Files, request: &Request) -> Option<u32> {
     let values = parameters::of_files(files, request).ok()?;
     let number = match target::choose(files, request).ok()? {
         target::Target::Schedule(_) => parameters::chosen(request, &values, "microbatches"),
-        target::Target::Pipeline(declared) => Some(pipeline::microbatches(declared, request, &values)?),
+        target::Target::Pipeline(declared) => Some(pipeline::microbatches(files, declared, request, &values)?),
     };
     u32::try_from(number.unwrap_or(i64::from(DEFAULT_MICROBATCHES))).ok()
 }

@@ -122,7 +122,8 @@ pub(super) fn of_files(files: &Files, request: &Request) -> Result<Values, Diagn
 /// What is wrong with what files define, wherever it is used. The numbers of devices, microbatches and stages are known
 /// there.
 fn definitions(files: &Files) -> Vec<Fault> {
-    let mut scope = Scope::default();
+    // Pipelines read decimals there, too; a schedule that does says so itself.
+    let mut scope = Scope::default().exact(Decimals::Exact);
     scope.variable("S");
     let known = files.parameters().map(|parameter| parameter.name.text.clone());
     let known = known.chain(["D", "M"].map(str::to_owned)).map(|name| (name, 1));

@@ -3,8 +3,9 @@
 use pipe_syntax::ast::{Call, Expr, ExprKind};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::edits;
-use pipe_syntax::expr::arguments::{Signature, Values};
+use pipe_syntax::expr::arguments::Signature;
 use pipe_syntax::expr::evaluate::exact;
+use pipe_syntax::expr::known::Known;
 use pipe_syntax::source::Span;
 use std::collections::BTreeMap;
 
@@ -138,11 +139,13 @@ pub struct Settings {
 pub fn settings(
     call: &Call,
     set: &[(String, i64)],
-    visible: &Values,
+    visible: &Known<'_>,
 ) -> Result<(Settings, BTreeMap<&'static str, Place>), Diagnostics> {
     let mut visible = visible.clone();
     for kind in Recompute::ALL {
-        visible.entry(kind.word().to_owned()).or_insert(kind as i64);
+        if !visible.numbers().contains_key(kind.word()) {
+            visible.insert(kind.word(), kind as i64);
+        }
     }
     let mut bound =
         Bound { call, values: BTreeMap::new(), places: BTreeMap::new(), lists: BTreeMap::new(), found: Vec::new() };
@@ -173,7 +176,7 @@ struct Bound<'a> {
 }
 
 impl Bound<'_> {
-    fn argument(&mut self, setting: &'static Setting, written: &Expr, visible: &Values) {
+    fn argument(&mut self, setting: &'static Setting, written: &Expr, visible: &Known<'_>) {
         let cut = edits::argument(self.call, written.span);
         self.places.insert(setting.name, Place { value: written.span, cut });
         match &written.kind {

@@ -57,7 +57,8 @@ struct Cycle {
 /// The pace of a turn's tasks; none where finding it would take too long, or without a period.
 pub fn pace(schedule: &Schedule, turn: &Turn, costs: &Costs) -> Option<Pace> {
     let period = turn.period?;
-    let (waits, n_tasks) = waits(schedule, turn, costs, period)?;
+    // Where microbatches differ, no turn is as long as the one before it.
+    let (waits, n_tasks) = waits(schedule, turn, costs, period).filter(|_| !costs.differ())?;
     let work =
         |tasks: &Vec<BlockTask>| tasks.iter().fold(Ticks::ZERO, |sum, task| sum + costs.of(task.kind, task.stage));
     let work: Vec<Ticks> = turn.tasks.iter().map(work).collect();

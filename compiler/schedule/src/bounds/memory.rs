@@ -29,7 +29,7 @@ fn idle(chain: &Chain, stages: &[Share], room: &Room, (released, held): (Ticks, 
     let steps = |stage: StageId| chain.steps(stage);
     // Before `released` at most `held` forwards have run, and no backward before its head.
     let backwards = released - Chain::least(stages, |stage| steps(stage)[2].head);
-    let forwards = times(Chain::most(stages, |stage| steps(stage)[0].duration), held);
+    let forwards = times(Chain::most(stages, |stage| chain.most_forward[stage.index()]), held);
     let begun = released - Chain::least(stages, |stage| steps(stage)[0].head);
     let idle_before = released - (forwards + backwards).min(begun);
     // In the last `drained` no forward runs, so all that runs belongs to what is held then.

@@ -237,6 +237,8 @@ struct Chain {
     backward: Vec<Step>,
     /// `W`; takes no time where it is fused.
     weight: Vec<Step>,
+    /// A forward: at most this long.
+    most_forward: Vec<Ticks>,
     /// All of the backward: at most this long.
     most: Vec<Ticks>,
     /// All of `W`: at most this long; no time where it is fused.
@@ -281,15 +283,21 @@ impl Chain {
     fn new(schedule: &Schedule, dependencies: &Dependencies, costs: &Costs) -> Self {
         let stages = || (0..schedule.n_stages()).map(StageId::from_index);
         let forward = |stage| costs.of(TaskKind::Forward, stage);
-        let longest = stages().map(forward).max().unwrap_or_default();
+        let longest_forward = stages().map(|stage| costs.most(TaskKind::Forward, stage)).max().unwrap_or_default();
+        // Where every device of a stage runs all of its microbatches, the mean says how much they are; else the least.
+        let is_whole = schedule.placement.period() == 1;
+        let work = |kind: TaskKind, stage| if is_whole { costs.mean(kind, stage) } else { costs.of(kind, stage) };
         let step = |duration, work| Step { duration, work, ..Step::default() };
-        let again =
-            |stage| if dependencies.recomputes(stage) { costs.of(TaskKind::Recompute, stage) } else { Ticks::ZERO };
+        let again = |stage| match dependencies.recomputes(stage) {
+            true => step(costs.of(TaskKind::Recompute, stage), work(TaskKind::Recompute, stage)),
+            false => Step::default(),
+        };
         let mut chain = Self {
-            forward: stages().map(|stage| step(forward(stage), forward(stage))).collect(),
-            recompute: stages().map(|stage| step(again(stage), again(stage))).collect(),
+            forward: stages().map(|stage| step(forward(stage), work(TaskKind::Forward, stage))).collect(),
+            recompute: stages().map(again).collect(),
             backward: Vec::new(),
             weight: Vec::new(),
+            most_forward: stages().map(|stage| costs.most(TaskKind::Forward, stage)).collect(),
             most: Vec::new(),
             most_weight: Vec::new(),
             lifespans: Vec::new(),
@@ -298,14 +306,21 @@ impl Chain {
             let forms = (dependencies.is_split(stage), dependencies.is_fused(stage));
             let alone = Backwards(TaskKind::ALL.map(|kind| costs.of(kind, stage)));
             // All backwards may share the device with a forward: what such a pair takes beyond the longest forward.
-            let shared = |kind: TaskKind| costs.pairs[kind.index()].map_or(Ticks::END, |pair| pair - longest);
+            let shared = |kind: TaskKind| costs.pairs[kind.index()].map_or(Ticks::END, |pair| pair - longest_forward);
             let paired = Backwards(TaskKind::ALL.map(|kind| alone.of(kind).min(shared(kind))));
-            let (alone_halves, paired_halves) = (alone.least(forms), paired.least(forms));
+            let (alone_halves, mut paired_halves) = (alone.least(forms), paired.least(forms));
+            // Of one form that shares the device with nothing, the work is that of all microbatches; else each may be
+            // the least.
+            if forms.0 != forms.1 && costs.pairs.iter().all(Option::is_none) {
+                paired_halves = Backwards(TaskKind::ALL.map(|kind| work(kind, stage))).least(forms);
+            }
             chain.backward.push(step(alone_halves[0], paired_halves[0]));
             // What a pair takes off `B` is not more for `W`, where both may also run at once.
-            chain.weight.push(step(alone_halves[1], paired_halves[1].min(alone_halves[1])));
-            chain.most.push(alone.most(forms));
-            chain.most_weight.push(if forms.0 { alone.of(TaskKind::BackwardWeight) } else { Ticks::ZERO });
+            let least_weight = if costs.differ() { paired_halves[1] } else { paired_halves[1].min(alone_halves[1]) };
+            chain.weight.push(step(alone_halves[1], least_weight));
+            let longest = Backwards(TaskKind::ALL.map(|kind| costs.most(kind, stage)));
+            chain.most.push(longest.most(forms));
+            chain.most_weight.push(if forms.0 { longest.of(TaskKind::BackwardWeight) } else { Ticks::ZERO });
         }
         let hops = Hops { schedule, graph: dependencies.graph(), latency: &costs.latency };
         chain.heads(&hops);

@@ -7,6 +7,7 @@ use crate::examples::{block, one_f_one_b, v_half};
 use crate::policy::activation::{Held, Shares};
 use crate::schedule::ScheduledTask;
 use crate::timing::costs::{StageCosts, of_stages};
+use crate::timing::durations::Times;
 use crate::timing::sharing::Sharing;
 use crate::timing::timeline::simulate;
 use pipe_ir::task::Task;
@@ -69,8 +70,8 @@ fn every_device_has_its_own_memory() {
     }
 }
 
-/// Any graph, any placement, any costs, split, fused or mixed stages, some of which recompute, an
-/// order that greedily picks by random priorities, and some forwards that share the device with a
+/// Any graph, any placement, any costs, those of some stages by microbatch, split, fused or mixed stages, some of which
+/// recompute, an order that greedily picks by random priorities, and some forwards that share the device with a
 /// backward beside them.
 fn random() -> impl Strategy<Value = (Schedule, Costs)> {
     let sizes = (1usize..5, 1usize..7, 1u32..6, [0u64..4, 0u64..4, 0u64..4]);
@@ -81,13 +82,18 @@ fn random() -> impl Strategy<Value = (Schedule, Costs)> {
         let priorities = prop::collection::vec(any::<u16>(), 4 * stages * microbatches as usize);
         let pairs = (any::<bool>(), 0u64..4, prop::collection::vec(any::<bool>(), 7));
         let counts = prop::sample::select(COUNTS);
-        (placement, forms, costs, priorities, graph(stages), pairs, counts).prop_map(
-            move |(placement, [split, again], costs, priorities, graph, (halves, longer, shares), counts)| {
+        let more = prop::collection::vec(prop::option::of(prop::collection::vec(0u64..4, 5)), stages);
+        (placement, forms, (costs, more), priorities, graph(stages), pairs, counts).prop_map(
+            move |(placement, [split, again], (costs, more), priorities, graph, (halves, longer, shares), counts)| {
                 let tasks = (&split[..], &again[..], &priorities[..]);
                 let schedule = crate::examples::greedy(&graph, &placement, microbatches, tasks);
                 let schedule = if halves { with_halves(schedule, &shares) } else { schedule };
                 let schedule = counted(with_pairs(schedule, &shares), counts);
-                let longest = |kind: TaskKind| costs.iter().map(|row| row[kind.index()]).max().unwrap_or_default();
+                let each: Vec<_> =
+                    costs.iter().zip(&more).map(|(row, more)| more.as_ref().map(|more| by(row, more))).collect();
+                let most = more.iter().flatten().flatten().max().copied().unwrap_or_default();
+                let longest =
+                    |kind: TaskKind| most + costs.iter().map(|row| row[kind.index()]).max().unwrap_or_default();
                 let pair = |kind| Some(Ticks(longest(TaskKind::Forward).max(longest(kind)) + longer));
                 let tasks = costs.iter().map(|row| row.map(Ticks)).collect();
                 let pairs = [None, pair(TaskKind::BackwardInput), None, pair(TaskKind::Backward), None, None];
@@ -97,6 +103,7 @@ fn random() -> impl Strategy<Value = (Schedule, Costs)> {
                     schedule,
                     Costs {
                         tasks,
+                        each,
                         pairs,
                         latency: Latency::with_links(usual, links.into_iter()),
                         copy: Ticks::ZERO,
@@ -106,6 +113,19 @@ fn random() -> impl Strategy<Value = (Schedule, Costs)> {
             },
         )
     })
+}
+
+/// Costs of a stage by microbatch: the least ones, and as much more as is said. Neighbouring kinds take turns at it,
+/// and each kind takes the least of some microbatch.
+fn by(least: &[u64; TaskKind::ALL.len()], more: &[u64]) -> std::sync::Arc<[Times]> {
+    let row = |at: usize| {
+        let mut row = *least;
+        row.iter_mut().enumerate().for_each(|(kind, time)| *time += more[(at + kind) % more.len()]);
+        row.map(Ticks)
+    };
+    let mut rows: Vec<Times> = (0..more.len()).map(row).collect();
+    rows.push(least.map(Ticks));
+    rows.into()
 }
 
 /// What activations may count.
@@ -208,7 +228,7 @@ impl Exhaustive<'_> {
             let Some(start) = self.start(index) else { continue };
             let device = self.schedule.device_of(task).index();
             let (free, alive) = (self.free[device], self.alive[device]);
-            let end = start + self.costs.of(task.kind, task.stage);
+            let end = start + self.costs.of_task(task);
             let held = alive + self.taken(task);
             (self.ends[index], self.free[device]) = (Some(end), end);
             self.alive[device] = held - self.given_back(task);
@@ -290,13 +310,18 @@ fn no_order_of_a_small_step_is_shorter_than_its_bound() {
     for ((placement, microbatches, split, graph, first), counts) in
         cases.iter().flat_map(|case| COUNTS.iter().map(move |counts| (case, counts)))
     {
-        for row in [[1, 1, 1, 2, 1, 0], [3, 1, 2, 3, 2, 0], [1, 4, 1, 5, 3, 0]] {
+        let rows = [[1, 1, 1, 2, 1, 0], [3, 1, 2, 3, 2, 0], [1, 4, 1, 5, 3, 0]];
+        for (row, more) in rows.iter().flat_map(|row| [(row, None), (row, Some([3, 0]))]) {
             let again: Vec<bool> = (0..placement.len()).map(|stage| stage >= *first).collect();
             let tasks = (&vec![*split; placement.len()][..], &again[..], &[0][..]);
             let schedule = counted(crate::examples::greedy(graph, placement, *microbatches, tasks), counts);
-            let pairs = [None, Some(Ticks(row[0].max(row[1]) + 1)), None, Some(Ticks(row[0].max(row[3]))), None, None];
+            let most = if more.is_some() { 3 } else { 0 };
+            let [with_half, whole] =
+                [row[0].max(row[1]) + 1 + most, row[0].max(row[3]) + most].map(|time| Some(Ticks(time)));
+            let pairs = [None, with_half, None, whole, None, None];
             let latency = Latency::with_links(Ticks(1), [(DeviceId(1), DeviceId(2), Ticks(3))].into_iter());
             let costs = Costs {
+                each: vec![more.map(|more| by(row, &more)); placement.len()],
                 tasks: vec![row.map(Ticks); placement.len()],
                 pairs,
                 latency,
@@ -320,7 +345,10 @@ fn no_order_of_a_small_step_is_shorter_than_its_bound() {
             for (peak, best) in (0u64..).zip(&all.best).filter(|(_, best)| **best < Ticks(u64::MAX)) {
                 let bound =
                     lower_bound(&schedule, &all.dependencies, &costs, (&schedule.activations, &vec![peak; n_devices]));
-                assert!(bound.makespan <= *best, "{placement:?} {row:?} holding {peak}: {bound:?} exceeds {best:?}");
+                assert!(
+                    bound.makespan <= *best,
+                    "{placement:?} {row:?} {more:?} holding {peak}: {bound:?} exceeds {best:?}"
+                );
             }
         }
     }

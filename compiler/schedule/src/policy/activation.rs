@@ -45,6 +45,12 @@ pub struct ActivationName {
 }
 
 impl ActivationName {
+    /// The same of one stage.
+    #[must_use]
+    pub const fn of(&self, stage: u32) -> Self {
+        Self { side: self.side, stages: Some(stage..stage + 1) }
+    }
+
     /// The last stage that is named, if any is.
     pub fn last(&self) -> Option<StageId> {
         self.stages.as_ref().map(|stages| StageId(stages.end - 1))

@@ -8,7 +8,7 @@
 
 use crate::schedule::{BlockTask, Schedule, ScheduledTask};
 use crate::stage_range::stages;
-use crate::timing::durations::Costs;
+use crate::timing::durations::{Costs, Times};
 use pipe_ir::ids::StageId;
 use pipe_ir::task::{Task, TaskKind};
 use std::ops::Range;
@@ -123,9 +123,17 @@ pub fn without(schedule: &Schedule) -> Schedule {
 /// what their `R` takes, too.
 pub fn folded(costs: &Costs, recomputing: &[bool]) -> Costs {
     let mut costs = costs.clone();
-    for (tasks, _) in costs.tasks.iter_mut().zip(recomputing).filter(|(_, recomputes)| **recomputes) {
-        let again = tasks[TaskKind::Recompute.index()];
-        TaskKind::ALL.into_iter().filter(|kind| is_backward(*kind)).for_each(|kind| tasks[kind.index()] += again);
+    let fold = |times: &mut Times| {
+        let again = times[TaskKind::Recompute.index()];
+        TaskKind::ALL.into_iter().filter(|kind| is_backward(*kind)).for_each(|kind| times[kind.index()] += again);
+    };
+    costs.tasks.iter_mut().zip(recomputing).filter(|(_, recomputes)| **recomputes).for_each(|(times, _)| fold(times));
+    for (each, _) in costs.each.iter_mut().zip(recomputing).filter(|(_, recomputes)| **recomputes) {
+        if let Some(each) = each {
+            let mut folded = each.to_vec();
+            folded.iter_mut().for_each(fold);
+            *each = folded.into();
+        }
     }
     costs
 }

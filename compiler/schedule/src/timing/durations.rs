@@ -5,13 +5,20 @@ use super::sharing::Sharing;
 use crate::schedule::ScheduledTask;
 use crate::units::Ticks;
 use pipe_ir::ids::StageId;
-use pipe_ir::task::TaskKind;
+use pipe_ir::task::{Task, TaskKind};
+use std::sync::Arc;
+
+/// Durations of a stage's tasks, by [`TaskKind::index`].
+pub type Times = [Ticks; TaskKind::ALL.len()];
 
 /// How long things take. No verdict about safety reads it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Costs {
-    /// Duration of one task, by stage, then by [`TaskKind::index`].
-    pub tasks: Vec<[Ticks; TaskKind::ALL.len()]>,
+    /// Duration of one task, by stage, then by [`TaskKind::index`]. Where microbatches differ, the least of them.
+    pub tasks: Vec<Times>,
+    /// By stage, where its tasks differ between microbatches: their durations by the microbatches of a step, slices
+    /// counted.
+    pub each: Vec<Option<Arc<[Times]>>>,
     /// What a forward and a backward take together that share a device, by [`TaskKind::index`] of the backward; where
     /// nothing is said, as long as one after the other.
     pub pairs: [Option<Ticks>; TaskKind::ALL.len()],
@@ -26,7 +33,7 @@ pub struct Costs {
 impl Costs {
     /// Duration of a task, or of two that share a device.
     pub fn of_node(&self, node: &[ScheduledTask]) -> Ticks {
-        let each = node.iter().map(|one| self.of(one.task.kind, one.task.stage));
+        let each = node.iter().map(|one| self.of_task(one.task));
         let sum = each.fold(Ticks::ZERO, |sum, duration| sum + duration);
         match node {
             [_, backward] => self.pairs[backward.task.kind.index()].unwrap_or(sum),
@@ -49,8 +56,39 @@ impl Costs {
         (0..self.tasks.len()).map(StageId::from_index).map(is_slower).collect()
     }
 
-    /// Duration of a task.
+    /// Duration of a task of a stage, the least of all microbatches.
     pub fn of(&self, kind: TaskKind, stage: StageId) -> Ticks {
         self.tasks[stage.index()][kind.index()]
+    }
+
+    /// Duration of a task.
+    pub fn of_task(&self, task: Task) -> Ticks {
+        match self.each_of(task.stage) {
+            Some(each) => each[task.microbatch.index() % each.len()][task.kind.index()],
+            None => self.of(task.kind, task.stage),
+        }
+    }
+
+    /// The most that a task of a stage takes.
+    pub fn most(&self, kind: TaskKind, stage: StageId) -> Ticks {
+        let each = self.each_of(stage).into_iter().flatten();
+        each.map(|times| times[kind.index()]).fold(self.of(kind, stage), Ord::max)
+    }
+
+    /// What tasks of a stage take in the mean of all microbatches, rounded down.
+    pub fn mean(&self, kind: TaskKind, stage: StageId) -> Ticks {
+        let Some(each) = self.each_of(stage) else { return self.of(kind, stage) };
+        let sum: u128 = each.iter().map(|times| u128::from(times[kind.index()].0)).sum();
+        // No more than the largest of them.
+        Ticks((sum / each.len() as u128) as u64)
+    }
+
+    /// Whether some stage's tasks differ between microbatches.
+    pub fn differ(&self) -> bool {
+        self.each.iter().any(Option::is_some)
+    }
+
+    fn each_of(&self, stage: StageId) -> Option<&[Times]> {
+        self.each.get(stage.index())?.as_deref().filter(|each| !each.is_empty())
     }
 }

@@ -63,10 +63,8 @@ pub(crate) fn problem(
     objective: Objective,
 ) -> Result<Problem, Diagnostic> {
     let schedule = &analysis.schedule;
-    if let Some(reason) = unsearchable(schedule) {
+    if let Some((reason, help)) = unsearchable(schedule, &analysis.costs) {
         let message = format!("the search cannot order `{}`: {reason}", schedule.name);
-        let help =
-            "every stage must have the same devices for all microbatches, which must be alike and end with a flush";
         return Err(Diagnostic::error(Code::CannotSearch, schedule.placement_span, "this schedule", message).help(help));
     }
     let most = analysis.peaks.iter().map(|peak| peak.activations).max().unwrap_or_default();
@@ -101,14 +99,20 @@ pub(crate) fn problem(
     Ok(problem)
 }
 
-fn unsearchable(schedule: &Schedule) -> Option<&'static str> {
+/// Why a schedule cannot be searched, and what to do about it.
+fn unsearchable(schedule: &Schedule, costs: &Costs) -> Option<(&'static str, &'static str)> {
+    let help = "every stage must have the same devices for all microbatches, which must be alike and end with a flush";
     if schedule.placement.period() > 1 {
-        return Some("it has a stage whose microbatches run on different devices");
+        return Some(("it has a stage whose microbatches run on different devices", help));
     }
     if schedule.slices.count() > 1 {
-        return Some("its microbatches are cut into slices");
+        return Some(("its microbatches are cut into slices", help));
     }
-    schedule.window.as_ref().map(|_| "its steps follow each other without a flush")
+    if costs.differ() {
+        let help = "search with costs of kinds or stages alone, as in `--cost F=1,B=1,W=1,F[0]=1.5`";
+        return Some(("its microbatches differ in how long they take", help));
+    }
+    schedule.window.as_ref().map(|_| ("its steps follow each other without a flush", help))
 }
 
 /// Whether some forward and backward take less if they share a device.

@@ -8,7 +8,7 @@ mod weights;
 
 pub use expr::{Argument, BinaryOp, Call, Decimal, Expr, ExprKind, UnaryOp};
 pub use model::{Init, Layer, LayerItem, LayerUse, Model, ModelItem, Tie};
-pub use pipeline::{Limit, Pipeline, PipelineItem, Setting, SettingValue, Subject};
+pub use pipeline::{Limit, Pipeline, PipelineItem, Setting, SettingValue, Subject, TaskNumber};
 pub use schedule::{Block, BlockTask, Function, FunctionBody, Order, Schedule, ScheduleItem, Statement};
 pub use weights::Weights;
 
@@ -106,4 +106,6 @@ pub struct Let {
     pub name: Name,
     /// What it stands for.
     pub value: Expr,
+    /// The file whose numbers it stands for, if it says so: once that is read, `value` has them.
+    pub file: Option<Name>,
 }

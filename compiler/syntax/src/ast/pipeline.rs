@@ -71,15 +71,15 @@ pub enum PipelineItem {
     },
     /// `activation F[0] = 1.5, W = 11 / 30`.
     Activation {
-        /// Names with their numbers: `F`, `W`, or `W[0..4]` of some stages.
-        shares: Vec<(Name, Expr)>,
+        /// Of `F`, `W`, or `W[0..4]` of some stages.
+        shares: Vec<TaskNumber>,
         /// The whole line.
         span: Span,
     },
     /// `cost F = 1, comm = 0.1`.
     Cost {
-        /// Names with their durations: letters of a kind, `F[0..4]` of some stages, `comm` or `comm[0-1]`.
-        durations: Vec<(Name, Expr)>,
+        /// Of letters of a kind, `F[0..4]` of some stages, `comm` or `comm[0-1]`.
+        durations: Vec<TaskNumber>,
         /// The whole line.
         span: Span,
     },
@@ -169,4 +169,15 @@ pub enum SettingValue {
         /// Steps between two; none is only at the end.
         every: Option<Expr>,
     },
+}
+
+/// `F[0..4] = 1.5`, or `F[s, m] = 1 + s`: a number for what has a name.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TaskNumber {
+    /// What it is for, as it was written.
+    pub name: Name,
+    /// Names in brackets, which stand for the stage, the microbatch and the slice.
+    pub variables: Vec<Name>,
+    /// The number.
+    pub value: Expr,
 }

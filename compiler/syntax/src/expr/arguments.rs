@@ -3,6 +3,7 @@
 
 pub use super::evaluate::Values;
 
+use super::known::Known;
 use super::scope::Fault;
 use crate::ast::{Argument, Call, Expr, Name, Parameter};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
@@ -110,7 +111,7 @@ pub struct Callee<'a> {
     pub settings: &'a [(String, i64)],
     /// What an argument or a default is: [`evaluate`](super::evaluate::evaluate) in schedules,
     /// [`exact`](super::evaluate::exact) elsewhere.
-    pub evaluate: fn(&Expr, &Values) -> Result<i64, Fault>,
+    pub evaluate: fn(&Expr, &Known<'_>) -> Result<i64, Fault>,
 }
 
 /// Gives every parameter a value: a setting, or an argument of the call, or its default.
@@ -119,7 +120,7 @@ pub struct Callee<'a> {
 ///
 /// # Errors
 /// Arguments that no parameter takes, parameters without a value, and values that are wrong.
-pub fn bind(callee: Callee<'_>, call: Option<&Call>, visible: &Values) -> Result<Values, Diagnostics> {
+pub fn bind(callee: Callee<'_>, call: Option<&Call>, visible: &Known<'_>) -> Result<Values, Diagnostics> {
     let signature = Signature::of(callee.declared, callee.parameters);
     let (mut report, mut found) = (Report::default(), Diagnostics::new());
     let given = call.map_or_else(Vec::new, |call| signature.arguments(call, &mut found));
@@ -152,7 +153,7 @@ pub fn bind(callee: Callee<'_>, call: Option<&Call>, visible: &Values) -> Result
             }
         };
         // Where a value is missing, 1 stands in, so that later defaults cause no errors of their own.
-        visible.insert(name.clone(), value.unwrap_or(1));
+        visible.insert(name, value.unwrap_or(1));
         bound.insert(name.clone(), value.unwrap_or(1));
     }
     report.finish(bound)

@@ -1,10 +1,11 @@
 //! Evaluation: resolved expressions over the numbers of an [`Arithmetic`].
 
 use super::arithmetic::{Arithmetic, Decimals};
-use super::errors::{no_result, wrong_type};
+use super::errors::{self, no_result, wrong_type};
+use super::known::Known;
 use super::number::{NoResult, Number};
-use super::scope::{Fault, Node, Resolved, Scope, State};
-use crate::ast::{BinaryOp, Expr, ExprKind, UnaryOp};
+use super::scope::{Fault, Node, Resolved, Scope, State, Type};
+use crate::ast::{BinaryOp, Expr, ExprKind, Name, UnaryOp};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::fraction::Fraction;
 use crate::source::Span;
@@ -17,15 +18,15 @@ pub const MAX_OPERATIONS: u64 = 2_000_000_000;
 /// Numbers by name.
 pub type Values = BTreeMap<String, i64>;
 
-/// The value of an expression of a schedule, over whole numbers, whose names are those of `values`.
+/// The value of an expression of a schedule, over whole numbers.
 ///
 /// Division rounds down, and `%` has the sign of its right side: `-1 / 4` is `-1`, `-1 % 4` is `3`.
-/// Functions are `min`, `max` and `abs`.
+/// Functions are `min`, `max` and `abs`, and those that files define.
 ///
 /// # Errors
 /// Everything else, unknown names, division by zero and overflow.
-pub fn evaluate(expr: &Expr, values: &Values) -> Result<i64, Fault> {
-    let mut scope = Scope::new(values.clone());
+pub fn evaluate(expr: &Expr, known: &Known<'_>) -> Result<i64, Fault> {
+    let mut scope = known.scope();
     let code = scope.number(expr)?;
     Machine::default().eval(&scope, &code)
 }
@@ -35,8 +36,8 @@ pub fn evaluate(expr: &Expr, values: &Values) -> Result<i64, Fault> {
 ///
 /// # Errors
 /// All that [`evaluate`] fails on, and a result that is not whole.
-pub fn exact(expr: &Expr, values: &Values) -> Result<i64, Fault> {
-    let mut scope = Scope::new(values.clone()).exact(Decimals::Refused);
+pub fn exact(expr: &Expr, known: &Known<'_>) -> Result<i64, Fault> {
+    let mut scope = known.scope().exact(Decimals::Refused);
     let code = scope.number(expr)?;
     Machine::default().whole(&scope, &code)
 }
@@ -45,8 +46,8 @@ pub fn exact(expr: &Expr, values: &Values) -> Result<i64, Fault> {
 ///
 /// # Errors
 /// A result that is not finite, and all that is no number.
-pub fn decimal(expr: &Expr, values: &Values) -> Result<f64, Fault> {
-    let mut scope = Scope::new(values.clone()).exact(Decimals::Floating);
+pub fn decimal(expr: &Expr, known: &Known<'_>) -> Result<f64, Fault> {
+    let mut scope = known.scope().exact(Decimals::Floating);
     let code = scope.number(expr)?;
     Machine::default().eval(&scope, &code).map(Number::to_f64)
 }
@@ -55,25 +56,69 @@ pub fn decimal(expr: &Expr, values: &Values) -> Result<f64, Fault> {
 ///
 /// # Errors
 /// All that [`evaluate`] fails on.
-pub fn fraction(expr: &Expr, values: &Values) -> Result<Fraction, Fault> {
-    let mut scope = Scope::new(values.clone()).exact(Decimals::Exact);
-    let code = scope.number(expr)?;
-    Machine::default().fraction(&scope, &code)
+pub fn fraction(expr: &Expr, known: &Known<'_>) -> Result<Fraction, Fault> {
+    Rule::new(expr, &[], known)?.at(&[])
+}
+
+/// An expression whose value follows from those of some variables, exactly.
+#[derive(Debug)]
+pub struct Rule<'a> {
+    scope: Scope<'a>,
+    code: Resolved<'a>,
+    variables: Vec<usize>,
+    machine: Machine<Number>,
+}
+
+impl<'a> Rule<'a> {
+    /// A rule with these variables.
+    ///
+    /// # Errors
+    /// Names that mean nothing, or that a variable cannot have.
+    pub fn new(expr: &'a Expr, variables: &[Name], known: &'a Known<'_>) -> Result<Self, Fault> {
+        let mut scope = known.scope().exact(Decimals::Exact);
+        let mut slots = Vec::with_capacity(variables.len());
+        for name in variables {
+            if let Some(error) = errors::fixed(name) {
+                return Err(Box::new(error));
+            }
+            let slot = scope.variable(&name.text).expect("fewer variables than a scope has");
+            scope.set_type(slot, Type::Number);
+            slots.push(slot);
+        }
+        let code = scope.number(expr)?;
+        Ok(Self { scope, code, variables: slots, machine: Machine::default() })
+    }
+
+    /// The value where the variables have these.
+    ///
+    /// # Errors
+    /// All that [`evaluate`] fails on.
+    pub fn at(&mut self, values: &[i64]) -> Result<Fraction, Fault> {
+        for (slot, value) in self.variables.iter().zip(values) {
+            self.machine.set(*slot, Number::whole(*value));
+        }
+        self.machine.fraction(&self.scope, &self.code)
+    }
+
+    /// An error with the numbers that the names of the expression stand for.
+    pub fn explained(&mut self, error: Diagnostic) -> Fault {
+        self.machine.explained(&self.scope, self.code.expr, error)
+    }
 }
 
 /// The numbers of a list, each a whole one, and where they were written.
 ///
 /// # Errors
 /// All that [`exact`] fails on, what is no list of numbers, and a list longer than `most`.
-pub fn list(expr: &Expr, values: &Values, most: u32) -> Result<Vec<(i64, Span)>, Fault> {
-    let mut scope = Scope::new(values.clone()).exact(Decimals::Refused);
+pub fn list(expr: &Expr, known: &Known<'_>, most: u32) -> Result<Vec<(i64, Span)>, Fault> {
+    let mut scope = known.scope().exact(Decimals::Refused);
     let code = scope.numbers(expr)?;
     Machine::default().numbers(&scope, &code, most)
 }
 
 /// An error with the numbers that the names of an expression stand for.
-pub fn explained(error: Diagnostic, expr: &Expr, values: &Values) -> Fault {
-    Machine::<i64>::default().explained(&Scope::new(values.clone()), expr, error)
+pub fn explained(error: Diagnostic, expr: &Expr, known: &Known<'_>) -> Fault {
+    Machine::<i64>::default().explained(&known.scope(), expr, error)
 }
 
 /// The values of variables, and of `let`s since a variable last changed.

@@ -4,6 +4,7 @@
 //! library's schedules may be hidden, by a schedule of the same name.
 
 mod configs;
+mod numbers;
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::expr::scope::Form;
@@ -123,11 +124,12 @@ impl Reader<'_> {
         let text = source.text.clone();
         let id = self.sources.add(source);
         self.seen.insert(path.clone(), false);
-        let (file, errors) = self.parse(id, &text);
+        let (mut file, errors) = self.parse(id, &text);
         if errors.is_empty() && matches!(path, Path::Relative(_)) {
             self.warnings.extend(parse::divisions(id, &text));
         }
         self.errors.extend(errors);
+        self.numbers(&path, &mut file);
         for declaration in &file.declarations {
             if let Declaration::Import(import) = declaration {
                 self.import(&path, import);

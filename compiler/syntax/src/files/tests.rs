@@ -75,3 +75,42 @@ fn names_are_unique_within_their_kind() {
     ]);
     assert_eq!(found.len(), 2, "{found:?}");
 }
+
+#[test]
+fn numbers_are_read_from_files_of_the_same_folder() {
+    let text = "# tokens\n8, 7.5\n\n 12 3e-1\n";
+    let root = ("root.pipe", "import \"parts/x.pipe\"");
+    let part = ("parts/x.pipe", "let tokens = numbers \"tokens.txt\" let numbers = 3");
+    let (files, _) = load_all(&[root, part, ("parts/tokens.txt", text)]).expect("it parses");
+    let found: Vec<_> = files.definitions().map(|(name, form)| (name.text.clone(), form.value())).collect();
+    let [(tokens, Some(list)), (other, Some(_))] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((tokens.as_str(), other.as_str()), ("tokens", "numbers"));
+    let ast::ExprKind::List(numbers) = &list.kind else { panic!("{list:?}") };
+    let numbers: Vec<f64> = numbers
+        .iter()
+        .map(|number| match number.kind {
+            ast::ExprKind::Integer(value) => value as f64,
+            ast::ExprKind::Decimal(value) => value.to_f64(),
+            _ => panic!("{number:?}"),
+        })
+        .collect();
+    assert_eq!(numbers, [8.0, 7.5, 12.0, 0.3]);
+}
+
+#[test]
+fn files_without_numbers_are_told() {
+    let of = |text: &str| messages(&[("root.pipe", "let t = numbers \"t.txt\""), ("t.txt", text)]).remove(0);
+    for (text, message) in [
+        ("", "`t.txt` has no numbers"),
+        ("# only words", "`t.txt` has no numbers"),
+        ("1\n2, x7", "line 2 of `t.txt`: `x7` is no number"),
+        ("1 -2", "line 1 of `t.txt`: `-2` is no number"),
+        ("99999999999999999999", "line 1 of `t.txt`: `99999999999999999999` does not fit in 64 bits"),
+    ] {
+        assert_eq!(of(text), message, "{text:?}");
+    }
+    let missing = messages(&[("root.pipe", "let t = numbers \"t.txt\"")]);
+    assert_eq!(missing, ["`t.txt` cannot be read: no such file"]);
+    let outside = messages(&[("root.pipe", "let t = numbers \"../t.txt\"")]);
+    assert_eq!(outside, ["`../t.txt` leaves the folder of the file that was named first"]);
+}

@@ -25,7 +25,7 @@ pub const MAX_NESTING: usize = 48;
 /// The deepest tree that an expression may make.
 pub const MAX_DEPTH: u32 = 200;
 
-pub(crate) use build::strength;
+pub(crate) use build::{parse_number, strength};
 pub use divisions::divisions;
 pub(crate) use grammar::{Grammar, Rule};
 pub use scan::declarations as declaration_starts;

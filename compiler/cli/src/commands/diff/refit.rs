@@ -60,7 +60,7 @@ pub(crate) fn refit(analysis: &Analysis, measured: &Measured, plan: &Costs) -> R
         (true, _) => None,
     };
     // Measured times have in them what tasks wait for each other on a processor that devices share.
-    let mut costs = Costs { sharing: Sharing::default(), ..plan.clone() };
+    let mut costs = Costs { sharing: Sharing::default(), each: Vec::new(), ..plan.clone() };
     for ((kind, stage), nanos) in &tasks {
         costs.tasks[*stage as usize][kind.index()] = Ticks(*nanos);
     }

@@ -4,9 +4,10 @@ use super::measured::Measured;
 use pipe_compiler::analyze::Analysis;
 use pipe_ir::ids::DeviceId;
 use pipe_schedule::schedule::Schedule;
-use pipe_schedule::timing::durations::Costs;
+use pipe_schedule::timing::durations::{Costs, Times};
 use pipe_schedule::timing::latency::Latency;
 use pipe_schedule::units::Ticks;
+use std::sync::Arc;
 
 /// Costs of a plan whose units have no name, and what one unit is taken for so that all tasks
 /// together take as long as was measured, in nanoseconds.
@@ -26,10 +27,12 @@ pub(crate) fn scaled(schedule: &Schedule, costs: &Costs, measured: &Measured) ->
     let scale =
         |time: &Ticks| Ticks(u64::try_from((u128::from(time.0) * part + whole / 2) / whole).unwrap_or(u64::MAX));
     let tasks = costs.tasks.iter().map(|row| row.each_ref().map(scale)).collect();
+    let scaled_each = |each: &Arc<[Times]>| each.iter().map(|row| row.each_ref().map(scale)).collect();
+    let each = costs.each.iter().map(|each| each.as_ref().map(scaled_each)).collect();
     let pairs = costs.pairs.map(|pair| pair.as_ref().map(scale));
     let latency = scaled_latency(schedule, &costs.latency, &scale);
     let unit = Ticks::UNIT.0 as f64 * (part as f64 / whole as f64);
-    (Costs { tasks, pairs, latency, copy: scale(&costs.copy), sharing: costs.sharing.clone() }, unit)
+    (Costs { tasks, each, pairs, latency, copy: scale(&costs.copy), sharing: costs.sharing.clone() }, unit)
 }
 
 fn scaled_latency(schedule: &Schedule, latency: &Latency, scale: &dyn Fn(&Ticks) -> Ticks) -> Latency {

@@ -1,37 +1,70 @@
 //! `activation`: what activations count in units, where no model says what they are.
 
-use super::number::{outside, ratio};
+use super::number::{in_schedule, outside, ratio, ratio_at};
+use super::rules::{Counts, counts, letters};
 use pipe_schedule::policy::activation::{ActivationError, ActivationName, Entry, MOST_PARTS, Shares};
+use pipe_schedule::ratio::Ratio;
 use pipe_schedule::schedule::Schedule;
-use pipe_syntax::ast::{Call, Expr, Name};
+use pipe_syntax::ast::{Call, Name, TaskNumber};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Edit};
-use pipe_syntax::expr::arguments::Values;
+use pipe_syntax::expr::evaluate::Rule;
+use pipe_syntax::expr::known::Known;
+use pipe_syntax::expr::scope::Fault;
 use pipe_syntax::limits::Report;
 use pipe_syntax::source::Span;
 
 /// The numbers of a pipeline's line.
-pub(super) type Line<'a> = &'a [(Name, Expr)];
+pub(super) type Line<'a> = &'a [TaskNumber];
 
-/// What a pipeline's line says.
-pub(super) fn shares(line: Line<'_>, parameters: &Values, report: &mut Report) -> Option<Shares> {
+/// What a pipeline's line says. Where there is no schedule, numbers that depend on the stage are left out.
+pub(super) fn shares(
+    line: Line<'_>,
+    (known, schedule): (&Known<'_>, Option<&Schedule>),
+    report: &mut Report,
+) -> Option<Shares> {
     let mut entries: Vec<Entry> = Vec::new();
-    for (written, number) in line {
-        let share = report.take(ratio(number, parameters))?;
-        let name: Result<ActivationName, ActivationError> = written.text.parse();
-        let Ok(name) =
-            name.map_err(|reason| report.add(*outside(written.span, format!("`{}`: {reason}", written.text))))
-        else {
+    for (index, written) in line.iter().enumerate() {
+        let TaskNumber { name: Name { text, span }, variables, value } = written;
+        let subject = if variables.is_empty() { text.as_str() } else { letters(written) };
+        let name: Result<ActivationName, ActivationError> = subject.parse();
+        let Ok(name) = name.map_err(|reason| report.add(*outside(*span, format!("`{text}`: {reason}")))) else {
             continue;
         };
-        if entries.iter().any(|entry| entry.name == name) {
-            let message = format!("`activation` sets `{name}` twice");
-            report.add(Diagnostic::error(Code::RepeatedItem, written.span, "given again", message));
+        let is_same = |other: &TaskNumber| match variables.is_empty() {
+            true => other.variables.is_empty() && other.name.text == *text,
+            false => !other.variables.is_empty() && letters(other) == subject,
+        };
+        if line[..index].iter().any(is_same) {
+            let message = format!("`activation` sets `{text}` twice");
+            report.add(Diagnostic::error(Code::RepeatedItem, *span, "given again", message));
         }
-        let entry = Entry { name, share, span: Some(written.span) };
-        report.extend(entry.excess().map(|message| *outside(number.span, message)));
-        entries.push(entry);
+        let mut add = |name: ActivationName, share: Ratio, report: &mut Report| {
+            let entry = Entry { name, share, span: Some(*span) };
+            report.extend(entry.excess().map(|message| *outside(value.span, message)));
+            entries.push(entry);
+        };
+        if variables.is_empty() {
+            add(name, report.take(ratio(value, known))?, report);
+            continue;
+        }
+        for (stage, share) in (0..).zip(report.take(each(written, (known, schedule)))?) {
+            add(name.of(stage), share, report);
+        }
     }
     Some(Shares { entries })
+}
+
+/// `F[s] = 1 + s`: what it says of each stage.
+fn each(number: &TaskNumber, (known, schedule): (&Known<'_>, Option<&Schedule>)) -> Result<Vec<Ratio>, Fault> {
+    let Some(schedule) = schedule else { return Ok(Vec::new()) };
+    let Counts { stages, .. } = counts(number, schedule)?;
+    if let Some(second) = number.variables.get(1) {
+        let message = format!("`{}`: activations are those of a stage, for every microbatch", number.name.text);
+        return Err(Box::new(Diagnostic::error(Code::OutOfRange, second.span, "one too many", message)));
+    }
+    let known = in_schedule(known, schedule);
+    let mut rule = Rule::new(&number.value, &number.variables, &known)?;
+    (0..stages).map(|stage| ratio_at(&mut rule, &number.value, &[i64::from(stage)])).collect()
 }
 
 /// What was asked for, and where: on a line of the pipeline, or by the caller.

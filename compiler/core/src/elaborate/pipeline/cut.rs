@@ -3,8 +3,8 @@
 use pipe_schedule::schedule::Schedule;
 use pipe_syntax::ast::{Call, Expr};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
-use pipe_syntax::expr::arguments::Values;
 use pipe_syntax::expr::evaluate::list;
+use pipe_syntax::expr::known::Known;
 use pipe_syntax::limits::{MAX_STAGES, Report};
 use pipe_syntax::source::Span;
 
@@ -12,7 +12,7 @@ use pipe_syntax::source::Span;
 pub(super) type Cut = (Vec<usize>, Span);
 
 /// What a pipeline's line says; nothing for `auto`.
-pub(super) fn cut((written, span): (Option<&Expr>, Span), parameters: &Values, report: &mut Report) -> Option<Cut> {
+pub(super) fn cut((written, span): (Option<&Expr>, Span), parameters: &Known<'_>, report: &mut Report) -> Option<Cut> {
     let numbers = report.take(list(written?, parameters, MAX_STAGES))?;
     let mut layers = Vec::with_capacity(numbers.len());
     for (stage, (number, place)) in numbers.iter().enumerate() {

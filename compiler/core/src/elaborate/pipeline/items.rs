@@ -23,7 +23,7 @@ pub(super) struct Items<'a> {
     pub(super) offload: offload::PlacedOffload,
     pub(super) zero: Option<(&'a Expr, Span)>,
     pub(super) activation: Option<(activation::Line<'a>, Span)>,
-    pub(super) cost: Option<(&'a [(ast::Name, Expr)], Span)>,
+    pub(super) cost: Option<(&'a [ast::TaskNumber], Span)>,
     pub(super) train: Option<(&'a [ast::Setting], Span)>,
     pub(super) requirements: Vec<(Subject, &'a ast::Limit, Span)>,
 }
@@ -127,7 +127,7 @@ fn joined(items: &[PipelineItem]) -> Option<Edit> {
     let [.., first, second] = items else { return None };
     let (end, behind) = match (first, second) {
         (Cost { span, .. }, Cost { durations: list, .. })
-        | (Activation { span, .. }, Activation { shares: list, .. }) => (span.end, list.first()?.0.span),
+        | (Activation { span, .. }, Activation { shares: list, .. }) => (span.end, list.first()?.name.span),
         (Recompute { stages: Some(_), span }, Recompute { stages: Some(list), .. }) => (span.end, list.first()?.0.span),
         (Offload { words: first, span }, Offload { words: second, span: line }) => {
             // `auto` stands alone, and what is said again goes as a line.

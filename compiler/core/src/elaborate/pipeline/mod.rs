@@ -1,11 +1,13 @@
 //! One pipeline: its items evaluated, its schedule written out.
 
 mod activation;
+mod costs;
 mod cut;
 mod items;
 mod number;
 mod offload;
 mod recompute;
+mod rules;
 mod training;
 mod transformer;
 mod zero;
@@ -14,7 +16,7 @@ use super::parameters::{chosen, setting};
 use super::schedule::{self, ScheduleSetting, Steps};
 use super::{DEFAULT_DEVICES, DEFAULT_MICROBATCHES, Request};
 use items::items_of;
-use number::{outside, ratio, scaled, time, whole};
+use number::{ratio, whole};
 use pipe_ir::graph::DType;
 use pipe_ir::units::Bytes;
 use pipe_model::pipeline::{Elaborated, ModelCall, Pipeline};
@@ -24,16 +26,15 @@ use pipe_schedule::ratio::Ratio;
 use pipe_schedule::requirement::{Limit, Requirement};
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::stage_graph::StageGraph;
-use pipe_schedule::timing::costs::{CostName, Entry, StageCosts};
-use pipe_schedule::units::Ticks;
 use pipe_syntax::ast::{self, Call, Expr, ExprKind, PipelineItem, Subject};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::edits;
 use pipe_syntax::expr::arguments::{Callee, Values, bind};
 use pipe_syntax::expr::evaluate::{evaluate, exact};
+use pipe_syntax::expr::known::Known;
 use pipe_syntax::expr::scope::Fault;
 use pipe_syntax::files::Files;
-use pipe_syntax::limits::{MAX_COST, MAX_DEVICES, MAX_MICROBATCHES, Report, within};
+use pipe_syntax::limits::{MAX_DEVICES, MAX_MICROBATCHES, Report, within};
 use pipe_syntax::source::Span;
 use pipe_syntax::{stdlib, suggest};
 use training::{files as training_files, training};
@@ -83,9 +84,9 @@ fn write<'a>(
     setting: ScheduleSetting<'a>,
     settings: &[(String, i64)],
 ) -> Result<Schedule, Diagnostics> {
-    let mut visible = setting.outside.clone();
-    visible.insert("D".to_owned(), i64::from(setting.n_devices));
-    visible.insert("M".to_owned(), i64::from(setting.n_microbatches));
+    let counts = [("D", setting.n_devices), ("M", setting.n_microbatches)];
+    let visible = Known::new(setting.files, setting.outside.clone());
+    let visible = visible.and(counts.map(|(name, count)| (name, i64::from(count))));
     let callee = Callee { declared: &declared.name, parameters: &declared.parameters, settings, evaluate };
     let arguments = bind(callee, setting.call, &visible)?;
     schedule::elaborate(declared, &arguments, setting)
@@ -100,33 +101,32 @@ pub(super) fn elaborate(
 ) -> Result<Elaborated, Diagnostics> {
     let mut report = Report::default();
     let items = items_of(declared, &mut report);
+    let known = Known::new(files, parameters.clone());
     let n_devices = items.devices.map(|(count, _)| count);
-    let n_devices = size(("devices", MAX_DEVICES), n_devices, (declared, request, &parameters), &mut report);
+    let n_devices = size(("devices", MAX_DEVICES), n_devices, (declared, request, &known), &mut report);
     let n_microbatches = ("microbatches", most_microbatches(request));
-    let n_microbatches = size(n_microbatches, items.microbatches, (declared, request, &parameters), &mut report);
-    let sized = sized(&parameters, n_devices, n_microbatches);
+    let n_microbatches = size(n_microbatches, items.microbatches, (declared, request, &known), &mut report);
+    // What costs and requirements may name: devices and microbatches too. Where a number is wrong, 1 stands in, so
+    // that it causes no other errors.
+    let sizes = [("D", n_devices), ("M", n_microbatches)];
+    let sized = known.and(sizes.map(|(name, size)| (name, i64::from(size.unwrap_or(1)))));
     let mut bytes = |said: Option<&Expr>, word: &str| {
-        said.and_then(|said| Some((Bytes(report.take(whole(said, &parameters, 1, word))?), said.span)))
+        said.and_then(|said| Some((Bytes(report.take(whole(said, &known, 1, word))?), said.span)))
     };
     let [memory, host] = items.devices.map_or([None; 2], |(_, said)| said);
     let (memory, host) = (bytes(memory, "`memory`"), bytes(host, "`host`"));
     let mut model =
-        items.model.and_then(|call| model_call(files, (call, items.precision), request, &parameters, &mut report));
+        items.model.and_then(|call| model_call(files, (call, items.precision), request, &known, &mut report));
     let cut = items.cut.and_then(|line| cut::cut(line, &sized, &mut report));
     cut::beside(cut.as_ref(), (items.model, items.config), &mut report);
     model.iter_mut().for_each(|model| model.cut.clone_from(&cut));
-    let transformer =
-        items.config.and_then(|call| transformer::transformer(files, call, request, &parameters, &mut report));
-    let costs = items.cost.and_then(|line| stage_costs(line, &sized, &mut report));
-    let said =
-        items.activation.and_then(|(line, span)| Some((activation::shares(line, &sized, &mut report)?, Some(span))));
-    let own = said.as_ref().map(|(shares, span)| (shares, *span));
-    let activations = request.activation.as_ref().map(|shares| (shares, None)).or(own);
-    activation::beside_model(activations, items.model.or(items.config), &mut report);
+    let transformer = items.config.and_then(|call| transformer::transformer(files, call, request, &known, &mut report));
     let training =
-        items.train.and_then(|(settings, span)| training((&declared.name, span), settings, &parameters, &mut report));
+        items.train.and_then(|(settings, span)| training((&declared.name, span), settings, &known, &mut report));
     let (Some(n_devices), Some(n_microbatches)) = (n_devices, n_microbatches) else {
-        // Without a size no schedule can be written out, but a wrong name is known to be wrong.
+        // Without a size no schedule can be written out, but a wrong name or number is known to be wrong.
+        drop(items.cost.and_then(|line| costs::of_line(line, (&sized, None), &mut report)));
+        drop(items.activation.and_then(|(line, _)| activation::shares(line, (&sized, None), &mut report)));
         let named = items.schedule.filter(|call| files.schedule(&call.name.text).is_none());
         report.extend(named.map(|call| unknown_schedule(files, &call.name)));
         return Err(report.into_errors());
@@ -142,9 +142,16 @@ pub(super) fn elaborate(
     };
     let mut schedule =
         items.schedule.and_then(|call| written(files, call, setting(call, &graph), &request.settings, &mut report));
+    let costs = items.cost.and_then(|line| costs::of_line(line, (&sized, schedule.as_ref()), &mut report));
+    let said = items.activation.and_then(|(line, span)| {
+        Some((activation::shares(line, (&sized, schedule.as_ref()), &mut report)?, Some(span)))
+    });
+    let own = said.as_ref().map(|(shares, span)| (shares, *span));
+    let activations = request.activation.as_ref().map(|shares| (shares, None)).or(own);
+    activation::beside_model(activations, items.model.or(items.config), &mut report);
     if let Some(schedule) = &mut schedule {
         cut::check(cut.as_ref(), schedule, &mut report);
-        let named = items.recompute.and_then(|line| recompute::recomputation(line, schedule, &parameters, &mut report));
+        let named = items.recompute.and_then(|line| recompute::recomputation(line, schedule, &known, &mut report));
         if let Some(asked) = request.recompute.as_ref().or(named.as_ref()) {
             let place = items.recompute.filter(|_| request.recompute.is_none()).map(|(_, span)| span);
             recompute::apply(asked, place, schedule, &mut report);
@@ -174,7 +181,7 @@ pub(super) fn elaborate(
     let asked = request.offload.map(|asked| (asked, span)).or(items.offload);
     let offload = asked.map_or_else(Offload::default, |(asked, _)| asked.named());
     let may_offload = asked.is_some_and(|(asked, _)| asked == Wanted::Auto);
-    let said = items.zero.and_then(|(stage, span)| Some((report.take(zero::stage(stage, &parameters))?, span)));
+    let said = items.zero.and_then(|(stage, span)| Some((report.take(zero::stage(stage, &known))?, span)));
     let divided = request.zero.map(|asked| (asked, span)).or(said);
     let zero = divided.map_or_else(Zero::default, |(asked, _)| asked);
     let pipeline = Pipeline {
@@ -203,9 +210,14 @@ pub(super) fn elaborate(
 }
 
 /// Microbatches of a step, however many.
-pub(super) fn microbatches(declared: &ast::Pipeline, request: &Request, parameters: &Values) -> Option<i64> {
+pub(super) fn microbatches(
+    files: &Files,
+    declared: &ast::Pipeline,
+    request: &Request,
+    parameters: &Values,
+) -> Option<i64> {
     let written = declared.items.iter().find_map(|item| match item {
-        PipelineItem::Microbatches { count, .. } => exact(count, parameters).ok(),
+        PipelineItem::Microbatches { count, .. } => exact(count, &Known::new(files, parameters.clone())).ok(),
         _ => None,
     });
     setting(request, "microbatches").or(written)
@@ -215,13 +227,13 @@ pub(super) fn microbatches(declared: &ast::Pipeline, request: &Request, paramete
 fn size(
     (what, high): (&str, u32),
     written: Option<&Expr>,
-    (declared, request, parameters): (&ast::Pipeline, &Request, &Values),
+    (declared, request, known): (&ast::Pipeline, &Request, &Known<'_>),
     report: &mut Report,
 ) -> Option<u32> {
     let span = written.map_or(declared.name.span, |expr| expr.span);
     let value = match (setting(request, what), written) {
         (Some(value), _) => value,
-        (None, Some(expr)) => report.take(exact(expr, parameters))?,
+        (None, Some(expr)) => report.take(exact(expr, known))?,
         (None, None) => return None,
     };
     report.take(within(what, value, 1..=high, span))
@@ -250,7 +262,7 @@ fn model_call(
     files: &Files,
     (call, (precision, precision_line)): (&Call, (DType, Option<Span>)),
     request: &Request,
-    parameters: &Values,
+    known: &Known<'_>,
     report: &mut Report,
 ) -> Option<ModelCall> {
     let Some(declared) = files.model(&call.name.text) else {
@@ -269,7 +281,7 @@ fn model_call(
     };
     let (name, parameters_of, settings) = (&declared.name, &declared.parameters, &request.settings);
     let callee = Callee { declared: name, parameters: parameters_of, settings, evaluate: exact };
-    let arguments = bind(callee, Some(call), parameters);
+    let arguments = bind(callee, Some(call), known);
     let arguments = arguments.map_err(|errors| report.extend(errors)).ok()?;
     let (model, span) = (declared.name.text.clone(), call.span);
     Some(ModelCall { model, span, arguments, precision, precision_line, cut: None })
@@ -290,71 +302,19 @@ fn unknown_schedule(files: &Files, name: &ast::Name) -> Diagnostic {
     if is_like_some { error } else { error.help(help()) }
 }
 
-/// What costs and requirements may name: parameters, devices and microbatches. Where a number is wrong, 1
-/// stands in, so that it causes no other errors.
-fn sized(parameters: &Values, n_devices: Option<u32>, n_microbatches: Option<u32>) -> Values {
-    let sizes = [("D", n_devices), ("M", n_microbatches)];
-    let sizes = sizes.map(|(name, size)| (name.to_owned(), i64::from(size.unwrap_or(1))));
-    parameters.clone().into_iter().chain(sizes).collect()
-}
-
 /// `require peak <= n`, where `n` is a parameter and no schedule.
-fn parameter_for(limit: &ast::Limit, files: &Files, parameters: &Values) -> Option<Expr> {
+fn parameter_for(limit: &ast::Limit, files: &Files, known: &Known<'_>) -> Option<Expr> {
     let ast::Limit::Schedule { factor: None, schedule } = limit else { return None };
     let name = &schedule.name.text;
-    let is_number = schedule.arguments.is_empty() && files.schedule(name).is_none() && parameters.contains_key(name);
+    let is_number =
+        schedule.arguments.is_empty() && files.schedule(name).is_none() && known.numbers().contains_key(name);
     is_number.then(|| Expr { kind: ExprKind::Name(name.clone()), span: schedule.name.span })
 }
 
 /// The number that a requirement allows: of bytes a whole one.
-fn number(subject: Subject, expr: &Expr, parameters: &Values) -> Result<Ratio, Fault> {
+fn number(subject: Subject, expr: &Expr, known: &Known<'_>) -> Result<Ratio, Fault> {
     if subject.is_in_bytes() {
-        return whole(expr, parameters, 0, &format!("`{}`", subject.word())).map(Ratio::whole);
+        return whole(expr, known, 0, &format!("`{}`", subject.word())).map(Ratio::whole);
     }
-    ratio(expr, parameters)
-}
-
-/// Durations from a `cost` line: 1 for each kind, `BW` as `B` and `W` together, no latency, unless it says otherwise.
-fn stage_costs(
-    (durations, line): (&[(ast::Name, Expr)], Span),
-    parameters: &Values,
-    report: &mut Report,
-) -> Option<StageCosts> {
-    let mut entries: Vec<Entry> = Vec::new();
-    let written: Vec<Span> = durations.iter().map(|(name, expr)| Span { end: expr.span.end, ..name.span }).collect();
-    for (index, (name, expr)) in durations.iter().enumerate() {
-        let cut = if written.len() == 1 { Some(line) } else { edits::one_of(&written, index) };
-        let time = time(expr, parameters).map_err(|found| Box::new(scaled(*found, durations, parameters)));
-        let time = report.take(time)?;
-        if time.0 > MAX_COST {
-            let message = format!("`{}` takes {time}; at most {} units are possible", name.text, Ticks(MAX_COST));
-            report.add(*outside(expr.span, message));
-        }
-        let subject: CostName = match name.text.parse() {
-            Ok(subject) => subject,
-            Err(_) if name.text.contains('&') => {
-                let message = format!("`{}` is not a forward and a backward", name.text);
-                let error = Diagnostic::error(Code::WrongPair, name.span, "not a pair", message);
-                report.add(error.help("costs of pairs are `F & BW`, and `F & B` where the backward is split"));
-                continue;
-            }
-            Err(reason) => {
-                report.add(*outside(name.span, format!("`{}`: {reason}", name.text)));
-                continue;
-            }
-        };
-        if entries.iter().any(|entry| entry.name == subject) {
-            let message = format!("`cost` gives `{subject}` twice");
-            report.add(Diagnostic::error(Code::RepeatedItem, name.span, "given again", message));
-        }
-        entries.push(Entry { name: subject, time, span: Some(name.span), cut });
-    }
-    let costs = StageCosts::of(entries);
-    if let Some((kind, message)) = costs.hasty_pair() {
-        let is_pair = |name: &ast::Name| name.text.parse() == Ok(CostName::Pair(kind));
-        let span = durations.iter().find(|(said, _)| is_pair(said)).map(|(_, expr)| expr.span)?;
-        let error = Diagnostic::error(Code::OutOfRange, span, "too short", message);
-        report.add(error.help("two tasks that share a device end together, so no earlier than either could alone"));
-    }
-    Some(costs)
+    ratio(expr, known)
 }

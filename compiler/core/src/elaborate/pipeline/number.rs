@@ -1,11 +1,12 @@
 //! Numbers of pipelines: exact ones for costs, activations and requirements, whole ones for settings.
 
 use pipe_schedule::ratio::{Ratio, gcd};
+use pipe_schedule::schedule::Schedule;
 use pipe_schedule::units::Ticks;
-use pipe_syntax::ast::{self, BinaryOp, Expr, ExprKind};
+use pipe_syntax::ast::{BinaryOp, Expr, ExprKind, TaskNumber};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Edit};
-use pipe_syntax::expr::arguments::Values;
-use pipe_syntax::expr::evaluate::{exact, explained, fraction};
+use pipe_syntax::expr::evaluate::{Rule, exact, fraction};
+use pipe_syntax::expr::known::Known;
 use pipe_syntax::expr::scope::Fault;
 use pipe_syntax::fraction::Fraction;
 use pipe_syntax::limits::MAX_COST;
@@ -15,16 +16,21 @@ use pipe_syntax::source::Span;
 const MILLION: i128 = 1_000_000;
 
 /// The value of an expression as an exact time, in millionths of the unit.
-pub(super) fn time(expr: &Expr, values: &Values) -> Result<Ticks, Fault> {
-    let value = fraction(expr, values)?;
+pub(super) fn time(expr: &Expr, known: &Known<'_>) -> Result<Ticks, Fault> {
+    time_at(&mut Rule::new(expr, &[], known)?, expr, &[])
+}
+
+/// The same of an expression with variables, where these have such values.
+pub(super) fn time_at(rule: &mut Rule<'_>, expr: &Expr, values: &[i64]) -> Result<Ticks, Fault> {
+    let value = rule.at(values)?;
     let (above, below) = value.parts();
-    let result = match expr.kind {
-        ExprKind::Integer(_) | ExprKind::Decimal(_) => "the number".to_owned(),
-        _ => format!("the result is {value}, which"),
-    };
-    let fail = |reason: &str, help: Option<String>| {
+    let mut fail = |reason: &str, help: Option<String>| {
+        let result = match expr.kind {
+            ExprKind::Integer(_) | ExprKind::Decimal(_) => "the number".to_owned(),
+            _ => format!("the result is {value}, which"),
+        };
         let error = Diagnostic::error(Code::OutOfRange, expr.span, "this number", format!("{result} {reason}"));
-        Err(explained(Diagnostic { help, ..error }, expr, values))
+        Err(rule.explained(Diagnostic { help, ..error }))
     };
     if above < 0 {
         return fail("is below 0", None);
@@ -49,8 +55,8 @@ fn finer(below: i128) -> i128 {
 }
 
 /// A finding of [`time`] about a cost with the edits that multiply all costs of its line, so that each has six digits.
-pub(super) fn scaled(found: Diagnostic, costs: &[(ast::Name, Expr)], values: &Values) -> Diagnostic {
-    match multiplied(costs, values).filter(|_| found.help.is_some()) {
+pub(super) fn scaled(found: Diagnostic, costs: &[TaskNumber], known: &Known<'_>) -> Diagnostic {
+    match multiplied(costs, known).filter(|_| found.help.is_some()) {
         Some((by, edits)) => {
             edits.into_iter().fold(found.help(help(by)), |found, edit| found.edit(edit.span, edit.text))
         }
@@ -60,9 +66,9 @@ pub(super) fn scaled(found: Diagnostic, costs: &[(ast::Name, Expr)], values: &Va
 
 /// A number, and the edits that multiply all costs of a line by it. None where a cost is not known, or where they would
 /// be too large.
-fn multiplied(costs: &[(ast::Name, Expr)], values: &Values) -> Option<(i128, Vec<Edit>)> {
+fn multiplied(costs: &[TaskNumber], known: &Known<'_>) -> Option<(i128, Vec<Edit>)> {
     let each: Vec<(&Expr, Fraction)> =
-        costs.iter().map(|(_, expr)| Some((expr, fraction(expr, values).ok()?))).collect::<Option<_>>()?;
+        costs.iter().map(|cost| Some((&cost.value, fraction(&cost.value, known).ok()?))).collect::<Option<_>>()?;
     let by = each.iter().try_fold(1_i128, |all, (_, value)| {
         let own = finer(value.parts().1);
         all.checked_mul(own / gcd(all, own)).filter(|all| *all <= MILLION)
@@ -88,19 +94,35 @@ fn multiplied(costs: &[(ast::Name, Expr)], values: &Values) -> Option<(i128, Vec
 }
 
 /// The value of an expression as a ratio of two numbers.
-pub(super) fn ratio(expr: &Expr, values: &Values) -> Result<Ratio, Fault> {
-    let value = fraction(expr, values)?;
+pub(super) fn ratio(expr: &Expr, known: &Known<'_>) -> Result<Ratio, Fault> {
+    ratio_at(&mut Rule::new(expr, &[], known)?, expr, &[])
+}
+
+/// The same of an expression with variables, where these have such values.
+pub(super) fn ratio_at(rule: &mut Rule<'_>, expr: &Expr, values: &[i64]) -> Result<Ratio, Fault> {
+    let value = rule.at(values)?;
     let (above, below) = value.parts();
     let part = |number: i128| u64::try_from(number).ok().filter(|number| *number <= MAX_COST);
     part(above).zip(part(below)).and_then(|(above, below)| Ratio::new(above, below)).ok_or_else(|| {
         let reason = if above < 0 { "is below 0" } else { "is too large, or has too many digits" };
-        explained(*outside(expr.span, format!("{value} {reason}")), expr, values)
+        rule.explained(*outside(expr.span, format!("{value} {reason}")))
     })
 }
 
+/// What is known where a schedule is: also how many devices, microbatches and stages it has.
+pub(super) fn in_schedule<'a>(known: &Known<'a>, schedule: &Schedule) -> Known<'a> {
+    let slices = schedule.slices.count();
+    let counts = [
+        ("D", schedule.n_devices()),
+        ("M", (schedule.microbatches_of_step() / slices) as usize),
+        ("S", schedule.n_stages()),
+    ];
+    known.and(counts.map(|(name, count)| (name, i64::try_from(count).unwrap_or(i64::MAX))))
+}
+
 /// A whole number from `low` on.
-pub(super) fn whole<T: TryFrom<i64>>(expr: &Expr, values: &Values, low: i64, what: &str) -> Result<T, Fault> {
-    let value = exact(expr, values)?;
+pub(super) fn whole<T: TryFrom<i64>>(expr: &Expr, known: &Known<'_>, low: i64, what: &str) -> Result<T, Fault> {
+    let value = exact(expr, known)?;
     match T::try_from(value) {
         Ok(number) if value >= low => Ok(number),
         _ => Err(outside(expr.span, format!("{what} is {value}; it must be {low} or more, and fit"))),

@@ -1,11 +1,12 @@
 //! `recompute`: stages that run their forward once more, in schedules that do not say it themselves.
 
+use super::number::in_schedule;
 use pipe_schedule::policy::recompute::{Recomputation, added, insert};
 use pipe_schedule::schedule::Schedule;
 use pipe_syntax::ast::Expr;
 use pipe_syntax::diagnostic::{Code, Diagnostic};
-use pipe_syntax::expr::arguments::Values;
 use pipe_syntax::expr::evaluate::evaluate;
+use pipe_syntax::expr::known::Known;
 use pipe_syntax::limits::{Report, tasks};
 use pipe_syntax::source::Span;
 
@@ -16,14 +17,11 @@ pub(super) type Line<'a> = (&'a Option<Vec<(Expr, Option<Expr>)>>, Span);
 pub(super) fn recomputation(
     (ranges, _): Line<'_>,
     schedule: &Schedule,
-    parameters: &Values,
+    parameters: &Known<'_>,
     report: &mut Report,
 ) -> Option<Recomputation> {
     let Some(ranges) = ranges else { return Some(Recomputation::All) };
-    let mut known = parameters.clone();
-    let microbatches = schedule.microbatches_of_step() / schedule.slices.count();
-    let counts = [("D", schedule.n_devices()), ("M", microbatches as usize), ("S", schedule.n_stages())];
-    known.extend(counts.map(|(name, count)| (name.to_owned(), i64::try_from(count).unwrap_or(i64::MAX))));
+    let known = in_schedule(parameters, schedule);
     let mut stages = Vec::new();
     for (first, end) in ranges {
         let first = report.take(number(first, &known))?;
@@ -36,7 +34,7 @@ pub(super) fn recomputation(
     Some(Recomputation::Stages(stages))
 }
 
-fn number(expr: &Expr, values: &Values) -> Result<u32, pipe_syntax::expr::scope::Fault> {
+fn number(expr: &Expr, values: &Known<'_>) -> Result<u32, pipe_syntax::expr::scope::Fault> {
     let value = evaluate(expr, values)?;
     u32::try_from(value).map_err(|_| {
         let message = format!("there is no stage {value}");

@@ -5,8 +5,9 @@ use pipe_ir::training::{Checkpoint, DataSource, LearningRate, Optimizer, Range, 
 use pipe_model::pipeline::TrainingFiles;
 use pipe_syntax::ast::{Argument, Call, Name, Setting, SettingValue};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
-use pipe_syntax::expr::arguments::{Signature, Values};
+use pipe_syntax::expr::arguments::Signature;
 use pipe_syntax::expr::evaluate::decimal;
+use pipe_syntax::expr::known::Known;
 use pipe_syntax::limits::Report;
 use pipe_syntax::source::Span;
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ const CHECKPOINT_EVERY: u32 = 1_000;
 pub(super) fn training(
     (declared, span): (&Name, Span),
     settings: &[Setting],
-    values: &Values,
+    values: &Known<'_>,
     report: &mut Report,
 ) -> Option<Training> {
     let mut said: BTreeMap<&str, Span> = BTreeMap::new();
@@ -100,7 +101,7 @@ pub(super) fn files(settings: &[Setting]) -> TrainingFiles {
 }
 
 /// The update rule, and the learning rate after the warm-up, which every optimizer takes first.
-fn optimizer_of(call: &Call, values: &Values) -> Result<(Optimizer, f64), Diagnostics> {
+fn optimizer_of(call: &Call, values: &Known<'_>) -> Result<(Optimizer, f64), Diagnostics> {
     let name = call.name.text.as_str();
     let Some(settings) = Optimizer::settings(name) else {
         let message = format!("unknown optimizer `{name}`");
@@ -121,7 +122,7 @@ fn optimizer_of(call: &Call, values: &Values) -> Result<(Optimizer, f64), Diagno
 type Field = (&'static str, Option<f64>, Range);
 
 /// A value for each field, in their order.
-fn numbers_of(call: &Call, fields: &[Field], values: &Values) -> Result<Vec<f64>, Diagnostics> {
+fn numbers_of(call: &Call, fields: &[Field], values: &Known<'_>) -> Result<Vec<f64>, Diagnostics> {
     let parameters = fields.iter().map(|(field, _, _)| *field).collect();
     let signature = Signature::undeclared(&call.name.text, parameters, "setting");
     let mut found = Diagnostics::new();

@@ -4,7 +4,7 @@ use crate::elaborate::Request;
 use pipe_model::transformer::{Layers, Transformer, check, read, settings};
 use pipe_syntax::ast::Call;
 use pipe_syntax::diagnostic::{Code, Diagnostic};
-use pipe_syntax::expr::arguments::Values;
+use pipe_syntax::expr::known::Known;
 use pipe_syntax::files::Files;
 use pipe_syntax::limits::Report;
 use pipe_syntax::source::Span;
@@ -14,7 +14,7 @@ pub(super) fn transformer(
     files: &Files,
     call: &Call,
     request: &Request,
-    parameters: &Values,
+    parameters: &Known<'_>,
     report: &mut Report,
 ) -> Option<Transformer> {
     let (file, text) = files.config(&call.name.text)?;

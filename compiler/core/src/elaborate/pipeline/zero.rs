@@ -6,8 +6,8 @@ use pipe_schedule::schedule::Schedule;
 use pipe_syntax::ast::{Call, Expr};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::edits;
-use pipe_syntax::expr::arguments::Values;
 use pipe_syntax::expr::evaluate::exact;
+use pipe_syntax::expr::known::Known;
 use pipe_syntax::expr::scope::Fault;
 use pipe_syntax::limits::Report;
 use pipe_syntax::source::Span;
@@ -16,7 +16,7 @@ use pipe_syntax::source::Span;
 pub(super) type PlacedZero = Option<(Zero, Span)>;
 
 /// The stage of ZeRO that a line says.
-pub(super) fn stage(expr: &Expr, values: &Values) -> Result<Zero, Fault> {
+pub(super) fn stage(expr: &Expr, values: &Known<'_>) -> Result<Zero, Fault> {
     let value = exact(expr, values)?;
     Zero::new(value).ok_or_else(|| {
         let message = format!("`zero` is {value}, but the stages of ZeRO are 0 to {}", Zero::LAST);

@@ -2,6 +2,7 @@
 
 mod definitions;
 mod robust;
+mod rules;
 
 use super::*;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};

@@ -54,6 +54,7 @@ mod tests {
             let [usual, other] = ticks.map(Ticks);
             let costs = Costs {
                 tasks: vec![[usual; TaskKind::ALL.len()]],
+                each: Vec::new(),
                 pairs: [None; TaskKind::ALL.len()],
                 latency: Latency::uniform(other),
                 copy: Ticks::ZERO,

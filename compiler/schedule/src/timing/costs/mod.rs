@@ -12,7 +12,7 @@ pub mod unused;
 use crate::ratio::Ratio;
 use crate::schedule::Schedule;
 use crate::stage_range::{in_brackets, stages, write_stages};
-use crate::timing::durations::Costs;
+use crate::timing::durations::{Costs, Times};
 use crate::timing::latency::Latency;
 use crate::timing::sharing::Sharing;
 use crate::units::Ticks;
@@ -23,6 +23,7 @@ use pipe_syntax::source::Span;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Why a text is no list of costs.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -122,20 +123,23 @@ pub struct Entry {
     pub span: Option<Span>,
     /// What to remove of that source to leave it out.
     pub cut: Option<Span>,
+    /// Of one stage whose microbatches differ: how long each takes, by the microbatches of a step, slices counted.
+    /// `time` is the least of them.
+    pub each: Option<Arc<[Ticks]>>,
+    /// The name with variables that stands for this one and those of other stages: `F[s, m]`.
+    pub rule: Option<Arc<str>>,
 }
 
 impl Entry {
     /// One that no source has.
     pub const fn new(name: CostName, time: Ticks) -> Self {
-        Self { name, time, span: None, cut: None }
+        Self { name, time, span: None, cut: None, each: None, rule: None }
     }
 }
 
 /// The longest time that may be said: 10^9 units.
 const LONGEST: u64 = 1_000_000_000 * 1_000_000;
 
-/// By [`TaskKind::index`]: how long tasks take.
-type Times = [Ticks; TaskKind::ALL.len()];
 /// By [`TaskKind::index`]: whether that was said.
 type Said = [bool; TaskKind::ALL.len()];
 
@@ -281,17 +285,53 @@ fn by_stage(costs: &StageCosts, n_stages: usize) -> impl Iterator<Item = (Times,
     })
 }
 
+/// What the tasks of a stage take by microbatch, where these differ.
+fn by_microbatch(costs: &StageCosts, stage: u32, said: &Said) -> Option<Arc<[Times]>> {
+    let mut usual = costs.tasks;
+    let mut each: [Option<&[Ticks]>; TaskKind::ALL.len()] = [None; TaskKind::ALL.len()];
+    for entry in &costs.entries {
+        match &entry.name {
+            CostName::Stages(kind, about) if about.contains(&stage) => {
+                usual[kind.index()] = entry.time;
+                each[kind.index()] = entry.each.as_deref();
+            }
+            _ => {}
+        }
+    }
+    let count = each.iter().flatten().map(|times| times.len()).max()?;
+    let of = |microbatch: usize| {
+        let mut times = usual;
+        for (time, each) in times.iter_mut().zip(&each) {
+            *time = each.map_or(*time, |each| each[microbatch]);
+        }
+        follow(&mut times, said);
+        times
+    };
+    Some((0..count).map(of).collect())
+}
+
 /// The costs of so many stages. Exceptions about other stages are left out, and those about other
 /// devices say nothing: see [`check`].
 pub fn of_stages(costs: &StageCosts, n_stages: usize) -> Costs {
-    let tasks = by_stage(costs, n_stages).map(|(tasks, _)| tasks).collect();
+    let mut tasks = Vec::with_capacity(n_stages);
+    let mut all = vec![None; n_stages];
+    let differ = costs.entries.iter().any(|entry| entry.each.is_some());
+    for (stage, (mut times, said)) in (0..).zip(by_stage(costs, n_stages)) {
+        if let Some(each) = by_microbatch(costs, stage, &said).filter(|_| differ) {
+            // What follows from several kinds is least where their sum is.
+            let least = |index: usize| each.iter().map(|times| times[index]).min().unwrap_or_default();
+            times.iter_mut().enumerate().for_each(|(index, time)| *time = least(index));
+            all[stage as usize] = Some(each);
+        }
+        tasks.push(times);
+    }
     let links = costs.entries.iter().filter_map(|entry| match entry.name {
         CostName::Link(one, other) => Some((one, other, entry.time)),
         _ => None,
     });
     let latency = Latency::with_links(costs.latency.unwrap_or_default(), links);
     let (copy, sharing) = (costs.copy.unwrap_or_default(), costs.sharing.clone().unwrap_or_default());
-    Costs { tasks, pairs: costs.pairs, latency, copy, sharing }
+    Costs { tasks, each: all, pairs: costs.pairs, latency, copy, sharing }
 }
 
 /// Rule: exceptions are about stages and devices that are there, and two tasks that share a device
@@ -327,8 +367,8 @@ fn hasty(costs: &StageCosts, schedule: &Schedule) -> Diagnostics {
     let hasty = |backward: TaskKind| {
         let pair = all.pairs[backward.index()]?;
         let mut tasks = schedule.placement.stages().flat_map(|stage| [(TaskKind::Forward, stage), (backward, stage)]);
-        let (kind, stage) = tasks.find(|(kind, stage)| all.of(*kind, *stage) > pair)?;
-        let (letters, own, alone) = (backward.letters(), kind.letters(), all.of(kind, stage));
+        let (kind, stage) = tasks.find(|(kind, stage)| all.most(*kind, *stage) > pair)?;
+        let (letters, own, alone) = (backward.letters(), kind.letters(), all.most(kind, stage));
         let message = format!("`F & {letters}` takes {pair}, but `{own}[{}]` alone takes {alone}", stage.0);
         let is_about = |entry: &&Entry| matches!(&entry.name, CostName::Stages(_, stages) if stages.contains(&stage.0));
         let span = costs.entries.iter().rfind(is_about).and_then(|entry| entry.span);

@@ -39,7 +39,11 @@ pub fn check(costs: &StageCosts, all: &StageCosts, schedule: &Schedule) -> Diagn
             }
             _ => return None,
         };
-        let message = format!("`{}` takes {}, but `{}` has {reason}", entry.name, entry.time, schedule.name);
+        let said = match &entry.rule {
+            Some(rule) => format!("`{rule}` has a cost"),
+            None => format!("`{}` takes {}", entry.name, entry.time),
+        };
+        let message = format!("{said}, but `{}` has {reason}", schedule.name);
         let label = if entry.span.is_some() { "for no task" } else { "this schedule" };
         let warning = Diagnostic::warning(Code::UnusedCost, entry.span.unwrap_or(schedule.span), label, message);
         let kinds = || format!("leave it out; the tasks of `{}` are {}", schedule.name, runs.words());
@@ -48,7 +52,16 @@ pub fn check(costs: &StageCosts, all: &StageCosts, schedule: &Schedule) -> Diagn
         let edit = cut.map(|span| Edit { span, text: String::new() });
         Some(warning.help(help).edit_with(edit))
     };
-    costs.entries.iter().enumerate().filter_map(warning).collect()
+    // Of a rule for all stages, one warning is enough, and none where some stage takes its cost.
+    let rules = costs.entries.iter().enumerate().collect::<Vec<_>>();
+    let alike = |one: &(usize, &Entry), next: &(usize, &Entry)| {
+        one.1.rule.is_some() && (&one.1.rule, one.1.span) == (&next.1.rule, next.1.span)
+    };
+    let of_run = |run: &[(usize, &Entry)]| {
+        let found: Option<Diagnostics> = run.iter().map(|entry| warning(*entry)).collect();
+        found.and_then(|found| found.into_iter().next())
+    };
+    rules.chunk_by(alike).filter_map(of_run).collect()
 }
 
 /// What takes a cost.

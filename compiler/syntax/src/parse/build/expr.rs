@@ -210,7 +210,7 @@ fn binary(rule: Rule) -> Option<(BinaryOp, u8)> {
 const UNITS: [(&str, i128); 5] = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40), ("B", 1)];
 
 /// `12`, `0.02`, `3e-4` or `1.5GiB`, exactly.
-fn parse_number(text: &str) -> Result<ExprKind, &'static str> {
+pub(crate) fn parse_number(text: &str) -> Result<ExprKind, &'static str> {
     let unit = UNITS.into_iter().find_map(|(name, bytes)| Some((text.strip_suffix(name)?, bytes)));
     let (number, bytes) = unit.map_or((text, None), |(number, bytes)| (number, Some(bytes)));
     let (mantissa, exponent) = number.split_once('e').unwrap_or((number, "0"));

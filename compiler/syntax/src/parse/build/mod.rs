@@ -6,10 +6,10 @@ mod model;
 mod pipeline;
 mod schedule;
 
-pub(crate) use expr::strength;
+pub(crate) use expr::{parse_number, strength};
 
 use super::grammar::Rule;
-use crate::ast::{Argument, Call, Declaration, Import, ImportPath, Let, Name, Parameter, Section};
+use crate::ast::{Argument, Call, Declaration, Expr, ExprKind, Import, ImportPath, Let, Name, Parameter, Section};
 use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::source::{FileId, Span};
 use pest::iterators::{Pair, Pairs};
@@ -67,6 +67,7 @@ impl<'t> Builder<'t> {
             Rule::import => Declaration::Import(self.import(pair)),
             Rule::file_parameter => Declaration::Parameter(self.parameter(pair)),
             Rule::binding => Declaration::Let(self.binding(pair)),
+            Rule::table => Declaration::Let(self.table(pair)),
             Rule::function => Declaration::Function(self.function(pair)),
             Rule::schedule => Declaration::Schedule(self.section(pair, Self::schedule_item)),
             Rule::layer => Declaration::Layer(self.section(pair, Self::layer_item)),
@@ -112,7 +113,16 @@ impl<'t> Builder<'t> {
     fn binding(&mut self, pair: Pair<'_, Rule>) -> Let {
         let doc = self.doc(&pair);
         let mut parts = Parts::of(pair);
-        Let { doc, name: self.name(&parts.need()), value: self.expr(parts.need()) }
+        Let { doc, name: self.name(&parts.need()), value: self.expr(parts.need()), file: None }
+    }
+
+    /// `let tokens = numbers "tokens.txt"`, before the file is read.
+    fn table(&mut self, pair: Pair<'_, Rule>) -> Let {
+        let doc = self.doc(&pair);
+        let mut parts = Parts::of(pair);
+        let (name, path) = (self.name(&parts.need()), parts.need());
+        let file = Name { text: unquoted(&path), span: self.span(&path) };
+        Let { doc, name, value: Expr { kind: ExprKind::List(Vec::new()), span: file.span }, file: Some(file) }
     }
 
     fn parameters(&mut self, pair: Option<Pair<'_, Rule>>) -> Vec<Parameter> {

@@ -1,7 +1,7 @@
 //! Pipelines.
 
 use super::{Builder, Parts, Rule, unexpected, unquoted};
-use crate::ast::{Call, Limit, Name, PipelineItem, Setting, SettingValue, Subject};
+use crate::ast::{Call, Limit, Name, PipelineItem, Setting, SettingValue, Subject, TaskNumber};
 use pest::iterators::Pair;
 use pipe_ir::graph::DType;
 
@@ -51,19 +51,9 @@ impl Builder<'_> {
             }
             Rule::zero => PipelineItem::Zero { stage: self.expr(parts.need()), span },
             Rule::activation => {
-                let shares = parts.map(|entry| {
-                    let mut parts = Parts::of(entry);
-                    (self.placed_name(&mut parts), self.expr(parts.need()))
-                });
-                PipelineItem::Activation { shares: shares.collect(), span }
+                PipelineItem::Activation { shares: parts.map(|entry| self.task_number(entry)).collect(), span }
             }
-            Rule::cost => {
-                let durations = parts.map(|entry| {
-                    let mut parts = Parts::of(entry);
-                    (self.placed_name(&mut parts), self.expr(parts.need()))
-                });
-                PipelineItem::Cost { durations: durations.collect(), span }
-            }
+            Rule::cost => PipelineItem::Cost { durations: parts.map(|entry| self.task_number(entry)).collect(), span },
             Rule::train => PipelineItem::Train { settings: parts.map(|setting| self.setting(setting)).collect(), span },
             other => unexpected(other),
         }
@@ -76,17 +66,21 @@ impl Builder<'_> {
         Call { name, ..self.call(pair) }
     }
 
-    /// A name, perhaps of some stages or of a link: `F[0..4]`.
-    fn placed_name(&mut self, parts: &mut Parts<'_>) -> Name {
+    /// A name, perhaps of some stages, of each or of a link, with its number: `F[0..4] = 2`.
+    fn task_number(&mut self, pair: Pair<'_, Rule>) -> TaskNumber {
+        let mut parts = Parts::of(pair);
         let mut name = self.cost_name(&parts.need());
+        let mut variables = Vec::new();
         for (rule, between) in [(Rule::cost_stages, ".."), (Rule::cost_link, "-")] {
             if let Some(place) = parts.optional(rule) {
                 name.span.end = self.span(&place).end;
-                let numbers: Vec<&str> = Parts::of(place).map(|number| number.as_str()).collect();
-                name.text = format!("{}[{}]", name.text, numbers.join(between));
+                let inside: Vec<Pair<'_, Rule>> = Parts::of(place).collect();
+                variables.extend(inside.iter().filter(|part| part.as_rule() == Rule::name).map(|part| self.name(part)));
+                let words: Vec<&str> = inside.iter().map(Pair::as_str).collect();
+                name.text = format!("{}[{}]", name.text, words.join(if variables.is_empty() { between } else { ", " }));
             }
         }
-        name
+        TaskNumber { name, variables, value: self.expr(parts.need()) }
     }
 
     /// `comm`, or `F & BW` with one space around the mark.

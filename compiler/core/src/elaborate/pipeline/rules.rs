@@ -1,0 +1,48 @@
+//! `F[s, m, q] = ..`: names in the brackets of a number, which stand for the stage, the microbatch and the slice.
+
+use pipe_ir::task::TaskKind;
+use pipe_schedule::schedule::Schedule;
+use pipe_syntax::ast::TaskNumber;
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::expr::scope::Fault;
+
+/// The kind of what a number is for: `F` of `F[s, m]`.
+pub(super) fn letters(number: &TaskNumber) -> &str {
+    number.name.text.split('[').next().unwrap_or_default()
+}
+
+/// What a number is for, and how many stages, microbatches and slices it depends on: 1 where it does not.
+pub(super) struct Counts {
+    pub(super) kind: TaskKind,
+    pub(super) stages: u32,
+    pub(super) microbatches: u32,
+    pub(super) slices: u32,
+}
+
+/// Rule: a kind of task has a stage, a microbatch and a slice, and each has a name of its own.
+pub(super) fn counts(number: &TaskNumber, schedule: &Schedule) -> Result<Counts, Fault> {
+    let TaskNumber { name, variables, .. } = number;
+    let letters = letters(number);
+    let wrong =
+        |span, label: &str, message: String| Box::new(Diagnostic::error(Code::OutOfRange, span, label, message));
+    let Some(kind) = TaskKind::from_letters(letters) else {
+        let message = format!("`{letters}` is no kind of task, so it has no stage");
+        return Err(wrong(name.span, "of no stage", message));
+    };
+    if let Some(fourth) = variables.get(3) {
+        let message =
+            format!("`{letters}` has a stage, a microbatch and a slice, and here are {} names", variables.len());
+        return Err(wrong(fourth.span, "one too many", message));
+    }
+    for (index, variable) in variables.iter().enumerate() {
+        if let Some(first) = variables[..index].iter().find(|first| first.text == variable.text) {
+            let message = format!("`{}` stands for two things in `{}`", variable.text, name.text);
+            let error = Diagnostic::error(Code::RepeatedItem, variable.span, "named again", message);
+            return Err(Box::new(error.label(first.span, "named here")));
+        }
+    }
+    let slices = schedule.slices.count();
+    let counts = [schedule.n_stages() as u32, schedule.microbatches_of_step() / slices, slices];
+    let count = |position: usize| if position < variables.len() { counts[position] } else { 1 };
+    Ok(Counts { kind, stages: count(0), microbatches: count(1), slices: count(2) })
+}
