@@ -13,7 +13,6 @@ use machine::Machine;
 use process::{folder, pipec};
 use serde_json::Value;
 use std::fs;
-use std::path::Path;
 
 /// A small GPT with `{}` for what is said of its layout.
 fn source(precision: &str, devices: u32, microbatches: u32, line: &str) -> String {
