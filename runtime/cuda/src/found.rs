@@ -13,8 +13,8 @@ use std::fs::read_dir;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// What `load` makes of a library: of the one that the loader finds, else of one whose name begins so (`libnvrtc.so.`, then a
-/// number), in the first folder that has it.
+/// What `load` makes of a library: of the one that the loader finds, else of one whose name begins so
+/// (`libnvrtc.so.`, then a number), in the first folder that has it.
 pub(crate) fn find<T>(name: &str, load: impl Fn() -> Option<T>) -> Option<T> {
     static FOLDERS: OnceLock<Vec<PathBuf>> = OnceLock::new();
     load().or_else(|| {

@@ -26,7 +26,8 @@ pub fn fill(value: &Value, seed: u64, buffer: Region) {
     }
 }
 
-/// The next normal numbers of a stream, each made into one of another type; drawn by all cores, with the bits that one would draw.
+/// The next normal numbers of a stream, each made into one of another type. All cores draw them, with the bits that one
+/// would draw.
 fn fill_normals<N: Send>(numbers: &mut [N], stream: &Counter, number: impl Fn(f64) -> N + Copy + Send) {
     let threads = available_parallelism().map_or(1, usize::from).min(numbers.len() / THREAD).max(1);
     let share = numbers.len().div_ceil(threads).max(1);

@@ -86,9 +86,9 @@ fn tolerance(gemm: &Gemm) -> f64 {
     }
 }
 
-/// The same by the vendor's library, relative to the sum of the magnitudes of all terms: it may cut the digits of factors off
-/// (which moves each by one unit of its last digit), or keep all of them where it has no tensor core kernel for a shape, as
-/// cuBLASLt 13.0 did on an H100 with a result that was aligned to 4 bytes.
+/// The same by the vendor's library, relative to the sum of the magnitudes of all terms: it may cut the digits of
+/// factors off (which moves each by one unit of its last digit), or keep all of them where it has no tensor core kernel
+/// for a shape, as cuBLASLt 13.0 did on an H100 with a result that was aligned to 4 bytes.
 fn tolerance_of_library(Product { gemm, precision, .. }: &Product) -> f64 {
     match (gemm.dtype, gemm.factors, precision) {
         (DType::F32, DType::F32, Precision::Tf32) => 2.0_f64.powi(-9),
@@ -147,8 +147,8 @@ impl Product {
         result
     }
 
-    /// Fails if a result is not the expected one; `allowed` says how far it may be, from an expected number and the sum of the
-    /// magnitudes of its terms.
+    /// Fails if a result is not the expected one; `allowed` says how far it may be, from an expected number and the sum
+    /// of the magnitudes of its terms.
     fn check(&self, found: &[f64], by: &str, allowed: impl Fn(f64, f64) -> f64) {
         for (element, (found, (expected, size))) in found.iter().zip(self.expected()).enumerate() {
             assert!(
