@@ -1,8 +1,8 @@
 //! What an expression outside of schedules may name: numbers, and what files define.
 
 use super::evaluate::Values;
-use super::scope::Scope;
-use crate::files::Files;
+use super::scope::{Form, Scope};
+use crate::ast::Name;
 
 /// Numbers by name, and the definitions of files.
 #[derive(Clone, Debug, Default)]
@@ -11,13 +11,13 @@ pub struct Known<'a> {
     numbers: Values,
     /// Those of them that definitions may name.
     of_files: Values,
-    files: Option<&'a Files>,
+    definitions: Vec<(&'a Name, Form<'a>)>,
 }
 
 impl<'a> Known<'a> {
-    /// These numbers, for expressions and definitions.
-    pub fn new(files: &'a Files, numbers: Values) -> Self {
-        Self { of_files: numbers.clone(), numbers, files: Some(files) }
+    /// These definitions, and numbers for expressions and definitions.
+    pub fn new(definitions: impl Iterator<Item = (&'a Name, Form<'a>)>, numbers: Values) -> Self {
+        Self { of_files: numbers.clone(), numbers, definitions: definitions.collect() }
     }
 
     /// These and others, for expressions and definitions.
@@ -43,9 +43,7 @@ impl<'a> Known<'a> {
     /// What names mean.
     pub fn scope(&self) -> Scope<'_> {
         let mut scope = Scope::new(self.numbers.clone());
-        if let Some(files) = self.files {
-            scope.share(files.definitions(), self.of_files.clone());
-        }
+        scope.share(self.definitions.iter().copied(), self.of_files.clone());
         scope
     }
 }

@@ -15,8 +15,8 @@ use pipe_syntax::limits::{MAX_COST, Report};
 use pipe_syntax::source::Span;
 use std::sync::Arc;
 
-/// Durations from a pipeline's line: 1 for each kind, `BW` as `B` and `W` together, no latency, unless it says otherwise.
-/// Where there is no schedule, those that depend on the stage or the microbatch are left out.
+/// Durations from a pipeline's line: 1 for each kind, `BW` as `B` and `W` together, no latency, unless it says
+/// otherwise. Where there is no schedule, those that depend on the stage or the microbatch are left out.
 pub(super) fn of_line(
     (durations, line): (&[TaskNumber], Span),
     (known, schedule): (&Known<'_>, Option<&Schedule>),

@@ -85,7 +85,7 @@ fn write<'a>(
     settings: &[(String, i64)],
 ) -> Result<Schedule, Diagnostics> {
     let counts = [("D", setting.n_devices), ("M", setting.n_microbatches)];
-    let visible = Known::new(setting.files, setting.outside.clone());
+    let visible = Known::new(setting.files.definitions(), setting.outside.clone());
     let visible = visible.and(counts.map(|(name, count)| (name, i64::from(count))));
     let callee = Callee { declared: &declared.name, parameters: &declared.parameters, settings, evaluate };
     let arguments = bind(callee, setting.call, &visible)?;
@@ -101,7 +101,7 @@ pub(super) fn elaborate(
 ) -> Result<Elaborated, Diagnostics> {
     let mut report = Report::default();
     let items = items_of(declared, &mut report);
-    let known = Known::new(files, parameters.clone());
+    let known = Known::new(files.definitions(), parameters.clone());
     let n_devices = items.devices.map(|(count, _)| count);
     let n_devices = size(("devices", MAX_DEVICES), n_devices, (declared, request, &known), &mut report);
     let n_microbatches = ("microbatches", most_microbatches(request));
@@ -217,7 +217,7 @@ pub(super) fn microbatches(
     parameters: &Values,
 ) -> Option<i64> {
     let written = declared.items.iter().find_map(|item| match item {
-        PipelineItem::Microbatches { count, .. } => exact(count, &Known::new(files, parameters.clone())).ok(),
+        PipelineItem::Microbatches { count, .. } => exact(count, &Known::new(files.definitions(), parameters.clone())).ok(),
         _ => None,
     });
     setting(request, "microbatches").or(written)
