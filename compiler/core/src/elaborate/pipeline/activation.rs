@@ -31,11 +31,13 @@ pub(super) fn shares(
             continue;
         };
         let is_same = |other: &TaskNumber| match variables.is_empty() {
-            true => other.variables.is_empty() && other.name.text == *text,
+            // `W[2]` and `W[2..3]` are the same.
+            true => other.variables.is_empty() && other.name.text.parse().as_ref() == Ok(&name),
             false => !other.variables.is_empty() && letters(other) == subject,
         };
         if line[..index].iter().any(is_same) {
-            let message = format!("`activation` sets `{text}` twice");
+            let shown = if variables.is_empty() { name.to_string() } else { text.clone() };
+            let message = format!("`activation` sets `{shown}` twice");
             report.add(Diagnostic::error(Code::RepeatedItem, *span, "given again", message));
         }
         let mut add = |name: ActivationName, share: Ratio, report: &mut Report| {

@@ -217,7 +217,9 @@ pub(super) fn microbatches(
     parameters: &Values,
 ) -> Option<i64> {
     let written = declared.items.iter().find_map(|item| match item {
-        PipelineItem::Microbatches { count, .. } => exact(count, &Known::new(files.definitions(), parameters.clone())).ok(),
+        PipelineItem::Microbatches { count, .. } => {
+            exact(count, &Known::new(files.definitions(), parameters.clone())).ok()
+        }
         _ => None,
     });
     setting(request, "microbatches").or(written)
