@@ -29,7 +29,7 @@ impl RecomputeReport {
         let spent = |device: DeviceId| {
             let tasks = analysis.schedule.orders[device.index()].iter().map(|scheduled| scheduled.task);
             let again = tasks.filter(|task| task.kind == TaskKind::Recompute);
-            again.fold(Ticks::ZERO, |sum, task| sum + analysis.costs.of(task.kind, task.stage))
+            again.fold(Ticks::ZERO, |sum, task| sum + analysis.costs.of_task(task))
         };
         let devices = (0..analysis.schedule.n_devices()).map(DeviceId::from_index);
         // Of several that spend as much, the first.

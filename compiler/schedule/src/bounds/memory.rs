@@ -35,8 +35,10 @@ fn idle(chain: &Chain, stages: &[Share], room: &Room, (released, held): (Ticks, 
     // In the last `drained` no forward runs, so all that runs belongs to what is held then.
     let drained = Chain::least(stages, |stage| steps(stage)[0].tail);
     let idle_after = drained - room.work_left(chain, stages).min(drained);
-    let total = |stage: StageId| steps(stage).iter().fold(Ticks::ZERO, |sum, step| sum + step.work);
-    let all = |share: &Share| times(total(share.stage), share.n_microbatches);
+    let all = |share: &Share| {
+        let each = steps(share.stage).map(|step| step.of_all(share.n_microbatches));
+        each.into_iter().fold(Ticks::ZERO, |sum, work| sum + work)
+    };
     let work = stages.iter().fold(Ticks::ZERO, |sum, share| sum + all(share));
     // Both idle times count where the two windows cannot overlap.
     let one = (work + idle_before).max(work + idle_after);

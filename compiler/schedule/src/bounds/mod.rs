@@ -12,7 +12,7 @@ use crate::dependencies::Dependencies;
 use crate::policy::activation::{Activations, Held};
 use crate::schedule::Schedule;
 use crate::stage_graph::StageGraph;
-use crate::timing::durations::Costs;
+use crate::timing::durations::{Costs, Times};
 use crate::timing::latency::Latency;
 use crate::units::Ticks;
 use memory::{area, warmup};
@@ -74,7 +74,7 @@ pub fn lower_bound(
     }
     for (devices, at_once) in costs.sharing.processors(schedule.n_devices()) {
         let shares = devices.iter().flat_map(|device| &stages[device.index()]);
-        let each = shares.flat_map(|share| chain.steps(share.stage).map(|step| times(step.work, share.n_microbatches)));
+        let each = shares.flat_map(|share| chain.steps(share.stage).map(|step| step.of_all(share.n_microbatches)));
         let work = each.fold(Ticks::ZERO, |sum, work| sum + work);
         let (makespan, device) = (Ticks(work.0 / at_once), devices.first().copied().unwrap_or(DeviceId(0)));
         if makespan > best.makespan {
@@ -134,7 +134,7 @@ pub fn of_either_form(
 pub fn least_work(schedule: &Schedule, dependencies: &Dependencies, costs: &Costs) -> Ticks {
     let chain = Chain::new(schedule, dependencies, costs);
     let of_share = |share: &Share| {
-        let steps = chain.steps(share.stage).map(|step| times(step.work, share.n_microbatches));
+        let steps = chain.steps(share.stage).map(|step| step.of_all(share.n_microbatches));
         steps.into_iter().fold(Ticks::ZERO, |sum, work| sum + work)
     };
     let of_device = |stages: &Vec<Share>| stages.iter().map(of_share).fold(Ticks::ZERO, |sum, work| sum + work);
@@ -176,6 +176,8 @@ struct Step {
     duration: Ticks,
     /// What it keeps the device busy at least, where tasks may share the device.
     work: Ticks,
+    /// What is to be added for all microbatches together, where these differ.
+    rest: Ticks,
     tail: Ticks,
 }
 
@@ -186,8 +188,13 @@ impl Step {
     }
 
     /// The least time from its start to the end of the step.
-    fn rest(self) -> Ticks {
+    fn onward(self) -> Ticks {
         self.duration + self.tail
+    }
+
+    /// What it keeps the device busy at least for so many microbatches: all of a stage, if they differ.
+    fn of_all(self, n_microbatches: u64) -> Ticks {
+        times(self.work, n_microbatches) + self.rest
     }
 }
 
@@ -282,18 +289,28 @@ impl Backwards {
 impl Chain {
     fn new(schedule: &Schedule, dependencies: &Dependencies, costs: &Costs) -> Self {
         let stages = || (0..schedule.n_stages()).map(StageId::from_index);
-        let forward = |stage| costs.of(TaskKind::Forward, stage);
         let longest_forward = stages().map(|stage| costs.most(TaskKind::Forward, stage)).max().unwrap_or_default();
-        // Where every device of a stage runs all of its microbatches, the mean says how much they are; else the least.
+        // Where every device of a stage runs all of its microbatches, the work is that of each; else of the least.
         let is_whole = schedule.placement.period() == 1;
-        let work = |kind: TaskKind, stage| if is_whole { costs.mean(kind, stage) } else { costs.of(kind, stage) };
-        let step = |duration, work| Step { duration, work, ..Step::default() };
+        let work = |stage: StageId, of: &dyn Fn(&Times) -> Ticks| {
+            let (least, rows) = (std::slice::from_ref(&costs.tasks[stage.index()]), costs.rows(stage));
+            let steps = u64::from(schedule.n_microbatches) / rows.len() as u64;
+            let is_all = is_whole && u64::from(schedule.n_microbatches) == steps * rows.len() as u64;
+            let rows = if is_all { rows } else { least };
+            let sum: u128 = rows.iter().map(|row| u128::from(of(row).0)).sum();
+            let n_rows = rows.len() as u128;
+            // No more than the largest of them, and less than one for each of them.
+            let [each, rest] = [sum / n_rows, sum % n_rows].map(|ticks| Ticks(ticks as u64));
+            (each, times(rest, steps))
+        };
+        let step = |duration, (work, rest)| Step { duration, work, rest, ..Step::default() };
+        let alone = |kind: TaskKind, stage| step(costs.of(kind, stage), work(stage, &|row| row[kind.index()]));
         let again = |stage| match dependencies.recomputes(stage) {
-            true => step(costs.of(TaskKind::Recompute, stage), work(TaskKind::Recompute, stage)),
+            true => alone(TaskKind::Recompute, stage),
             false => Step::default(),
         };
         let mut chain = Self {
-            forward: stages().map(|stage| step(forward(stage), work(TaskKind::Forward, stage))).collect(),
+            forward: stages().map(|stage| alone(TaskKind::Forward, stage)).collect(),
             recompute: stages().map(again).collect(),
             backward: Vec::new(),
             weight: Vec::new(),
@@ -304,20 +321,17 @@ impl Chain {
         };
         for stage in stages() {
             let forms = (dependencies.is_split(stage), dependencies.is_fused(stage));
-            let alone = Backwards(TaskKind::ALL.map(|kind| costs.of(kind, stage)));
+            let least = Backwards(costs.tasks[stage.index()]).least(forms);
             // All backwards may share the device with a forward: what such a pair takes beyond the longest forward.
             let shared = |kind: TaskKind| costs.pairs[kind.index()].map_or(Ticks::END, |pair| pair - longest_forward);
-            let paired = Backwards(TaskKind::ALL.map(|kind| alone.of(kind).min(shared(kind))));
-            let (alone_halves, mut paired_halves) = (alone.least(forms), paired.least(forms));
-            // Of one form that shares the device with nothing, the work is that of all microbatches; else each may be
-            // the least.
-            if forms.0 != forms.1 && costs.pairs.iter().all(Option::is_none) {
-                paired_halves = Backwards(TaskKind::ALL.map(|kind| work(kind, stage))).least(forms);
-            }
-            chain.backward.push(step(alone_halves[0], paired_halves[0]));
-            // What a pair takes off `B` is not more for `W`, where both may also run at once.
-            let least_weight = if costs.differ() { paired_halves[1] } else { paired_halves[1].min(alone_halves[1]) };
-            chain.weight.push(step(alone_halves[1], least_weight));
+            let halves = |row: &Times| {
+                let alone = Backwards(*row);
+                let paired = Backwards(TaskKind::ALL.map(|kind| alone.of(kind).min(shared(kind)))).least(forms);
+                // What a pair takes off `B` is not more for `W`, where both may also run at once.
+                [paired[0], paired[1].min(alone.least(forms)[1])]
+            };
+            chain.backward.push(step(least[0], work(stage, &|row| halves(row)[0])));
+            chain.weight.push(step(least[1], work(stage, &|row| halves(row)[1])));
             let longest = Backwards(TaskKind::ALL.map(|kind| costs.most(kind, stage)));
             chain.most.push(longest.most(forms));
             chain.most_weight.push(if forms.0 { longest.of(TaskKind::BackwardWeight) } else { Ticks::ZERO });
@@ -353,16 +367,16 @@ impl Chain {
     fn tails(&mut self, hops: &Hops<'_>, dependencies: &Dependencies) {
         let n_stages = self.forward.len();
         for stage in 0..n_stages {
-            let onward = hops.back(stage).map(|(before, hop)| hop + self.backward[before].rest());
+            let onward = hops.back(stage).map(|(before, hop)| hop + self.backward[before].onward());
             self.backward[stage].tail = onward.fold(self.weight[stage].duration, Ord::max);
             // Where both halves are fused, the activations are given back when `BW` ends.
             let is_split = dependencies.is_split(StageId::from_index(stage));
             self.weight[stage].tail = if is_split { Ticks::ZERO } else { self.backward[stage].tail };
         }
         for stage in (0..n_stages).rev() {
-            let onward = hops.onward(stage).map(|(after, hop)| hop + self.forward[after].rest());
-            self.recompute[stage].tail = self.backward[stage].rest();
-            self.forward[stage].tail = onward.fold(self.recompute[stage].rest(), Ord::max);
+            let onward = hops.onward(stage).map(|(after, hop)| hop + self.forward[after].onward());
+            self.recompute[stage].tail = self.backward[stage].onward();
+            self.forward[stage].tail = onward.fold(self.recompute[stage].onward(), Ord::max);
         }
     }
 
@@ -423,7 +437,7 @@ fn work(chain: &Chain, stages: &[Share]) -> Ticks {
             now = now.max(next.head);
         }
         while let Some((step, n_microbatches)) = steps.pop_if(|(step, _)| step.head <= now) {
-            released.push((step.tail, times(step.work, n_microbatches)));
+            released.push((step.tail, step.of_all(n_microbatches)));
         }
         let Some((tail, left)) = released.pop() else { continue };
         let until = steps.last().map_or(now + left, |(next, _)| next.head.min(now + left));

@@ -89,8 +89,11 @@ fn random() -> impl Strategy<Value = (Schedule, Costs)> {
                 let schedule = crate::examples::greedy(&graph, &placement, microbatches, tasks);
                 let schedule = if halves { with_halves(schedule, &shares) } else { schedule };
                 let schedule = counted(with_pairs(schedule, &shares), counts);
-                let each: Vec<_> =
-                    costs.iter().zip(&more).map(|(row, more)| more.as_ref().map(|more| by(row, more))).collect();
+                let each: Vec<_> = costs
+                    .iter()
+                    .zip(&more)
+                    .map(|(row, more)| more.as_ref().map(|more| by(row, more, microbatches)))
+                    .collect();
                 let most = more.iter().flatten().flatten().max().copied().unwrap_or_default();
                 let longest =
                     |kind: TaskKind| most + costs.iter().map(|row| row[kind.index()]).max().unwrap_or_default();
@@ -116,14 +119,14 @@ fn random() -> impl Strategy<Value = (Schedule, Costs)> {
 }
 
 /// Costs of a stage by microbatch: the least ones, and as much more as is said. Neighbouring kinds take turns at it,
-/// and each kind takes the least of some microbatch.
-fn by(least: &[u64; TaskKind::ALL.len()], more: &[u64]) -> std::sync::Arc<[Times]> {
+/// and the last microbatch takes the least.
+fn by(least: &[u64; TaskKind::ALL.len()], more: &[u64], microbatches: u32) -> std::sync::Arc<[Times]> {
     let row = |at: usize| {
         let mut row = *least;
         row.iter_mut().enumerate().for_each(|(kind, time)| *time += more[(at + kind) % more.len()]);
         row.map(Ticks)
     };
-    let mut rows: Vec<Times> = (0..more.len()).map(row).collect();
+    let mut rows: Vec<Times> = (1..microbatches as usize).map(row).collect();
     rows.push(least.map(Ticks));
     rows.into()
 }
@@ -321,7 +324,7 @@ fn no_order_of_a_small_step_is_shorter_than_its_bound() {
             let pairs = [None, with_half, None, whole, None, None];
             let latency = Latency::with_links(Ticks(1), [(DeviceId(1), DeviceId(2), Ticks(3))].into_iter());
             let costs = Costs {
-                each: vec![more.map(|more| by(row, &more)); placement.len()],
+                each: vec![more.map(|more| by(row, &more, *microbatches)); placement.len()],
                 tasks: vec![row.map(Ticks); placement.len()],
                 pairs,
                 latency,

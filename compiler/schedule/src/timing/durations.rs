@@ -75,12 +75,9 @@ impl Costs {
         each.map(|times| times[kind.index()]).fold(self.of(kind, stage), Ord::max)
     }
 
-    /// What tasks of a stage take in the mean of all microbatches, rounded down.
-    pub fn mean(&self, kind: TaskKind, stage: StageId) -> Ticks {
-        let Some(each) = self.each_of(stage) else { return self.of(kind, stage) };
-        let sum: u128 = each.iter().map(|times| u128::from(times[kind.index()].0)).sum();
-        // No more than the largest of them.
-        Ticks((sum / each.len() as u128) as u64)
+    /// What the tasks of a stage take, for each microbatch of a step, slices counted, where these differ; else once.
+    pub fn rows(&self, stage: StageId) -> &[Times] {
+        self.each_of(stage).unwrap_or(std::slice::from_ref(&self.tasks[stage.index()]))
     }
 
     /// Whether some stage's tasks differ between microbatches.

@@ -8,6 +8,19 @@ use crate::parse::parse_number;
 /// The longest text that is read.
 const MAX_BYTES: usize = 16 << 20;
 
+const NO_NUMBER: &str = "is no number";
+const HELP: &str = "spaces, line ends or commas part numbers, and lines that begin with `#` are for people";
+
+/// A number, or why a word is none.
+fn number(word: &str) -> Result<ExprKind, &'static str> {
+    let is_digit = |letter: char| letter.is_ascii_digit();
+    match word.strip_prefix('-') {
+        Some(rest) if rest.starts_with(is_digit) => Err("is below 0"),
+        _ if word.starts_with(is_digit) && !word.contains(['/', ';', ':', '_']) => parse_number(word),
+        _ => Err(NO_NUMBER),
+    }
+}
+
 impl Reader<'_> {
     /// Reads the files whose numbers a file names.
     pub(super) fn numbers(&mut self, importer: &Path, file: &mut File) {
@@ -39,10 +52,10 @@ impl Reader<'_> {
         for (line, text) in (1..).zip(source.text.lines()).filter(|(_, text)| !text.starts_with('#')) {
             let words = text.split(|letter: char| letter.is_whitespace() || letter == ',');
             for word in words.filter(|word| !word.is_empty()) {
-                let is_number = word.starts_with(|letter: char| letter.is_ascii_digit());
-                let kind = if is_number { parse_number(word) } else { Err("is no number") };
-                let kind = kind
-                    .map_err(|reason| fail(Code::ImportFailed, format!("line {line} of `{name}`: `{word}` {reason}")));
+                let kind = number(word).map_err(|reason| {
+                    let error = fail(Code::ImportFailed, format!("line {line} of `{name}`: `{word}` {reason}"));
+                    if reason == NO_NUMBER { Box::new(error.help(HELP)) } else { error }
+                });
                 numbers.push(Expr { kind: kind?, span: named.span });
             }
         }

@@ -104,7 +104,8 @@ fn files_without_numbers_are_told() {
         ("", "`t.txt` has no numbers"),
         ("# only words", "`t.txt` has no numbers"),
         ("1\n2, x7", "line 2 of `t.txt`: `x7` is no number"),
-        ("1 -2", "line 1 of `t.txt`: `-2` is no number"),
+        ("1 -2", "line 1 of `t.txt`: `-2` is below 0"),
+        ("1;2", "line 1 of `t.txt`: `1;2` is no number"),
         ("99999999999999999999", "line 1 of `t.txt`: `99999999999999999999` does not fit in 64 bits"),
     ] {
         assert_eq!(of(text), message, "{text:?}");

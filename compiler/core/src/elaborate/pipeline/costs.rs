@@ -1,7 +1,7 @@
 //! `cost`: how long tasks take, by kind, stage, microbatch and slice.
 
 use super::number::{in_schedule, outside, scaled, time, time_at};
-use super::rules::{Counts, counts, letters};
+use super::rules::{Counts, counts, letters, unnamed};
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::timing::costs::{CostName, Entry, StageCosts};
 use pipe_schedule::units::Ticks;
@@ -16,10 +16,11 @@ use pipe_syntax::source::Span;
 use std::sync::Arc;
 
 /// Durations from a pipeline's line: 1 for each kind, `BW` as `B` and `W` together, no latency, unless it says
-/// otherwise. Where there is no schedule, those that depend on the stage or the microbatch are left out.
+/// otherwise. Where there is no schedule, those that depend on the stage or the microbatch are left out; `turn`
+/// says whether it has only a turn of its microbatches.
 pub(super) fn of_line(
     (durations, line): (&[TaskNumber], Span),
-    (known, schedule): (&Known<'_>, Option<&Schedule>),
+    (known, schedule, turn): (&Known<'_>, Option<&Schedule>, bool),
     report: &mut Report,
 ) -> Option<StageCosts> {
     let mut entries: Vec<Entry> = Vec::new();
@@ -36,11 +37,11 @@ pub(super) fn of_line(
             if durations[..index].iter().any(is_same) {
                 report.add(repeated(&name.text));
             }
-            let found = schedule.map_or(Ok(Vec::new()), |schedule| each(cost, cut, (known, schedule)));
-            entries.extend(report.take(found)?);
+            let found = schedule.map_or(Ok(Vec::new()), |schedule| each(cost, cut, (known, schedule, turn)));
+            entries.extend(report.take(found.map_err(|fault| unnamed(fault, cost)))?);
             continue;
         }
-        let time = time(value, known).map_err(|found| Box::new(scaled(*found, durations, known)));
+        let time = time(value, known).map_err(|found| unnamed(Box::new(scaled(*found, durations, known)), cost));
         let time = report.take(time)?;
         if time.0 > MAX_COST {
             report.add(*too_long(cost, time));
@@ -79,7 +80,11 @@ fn too_long(cost: &TaskNumber, time: Ticks) -> Fault {
 }
 
 /// `F[s, m] = 1 + s`: what it says of each stage.
-fn each(cost: &TaskNumber, cut: Option<Span>, (known, schedule): (&Known<'_>, &Schedule)) -> Result<Vec<Entry>, Fault> {
+fn each(
+    cost: &TaskNumber,
+    cut: Option<Span>,
+    (known, schedule, turn): (&Known<'_>, &Schedule, bool),
+) -> Result<Vec<Entry>, Fault> {
     let Counts { kind, stages, microbatches, slices } = counts(cost, schedule)?;
     let known = in_schedule(known, schedule);
     let mut rule = Rule::new(&cost.value, &cost.variables, &known)?;
@@ -99,7 +104,8 @@ fn each(cost: &TaskNumber, cut: Option<Span>, (known, schedule): (&Known<'_>, &S
             }
         }
         let least = times.iter().min().copied().unwrap_or_default();
-        let varies = times.iter().any(|time| *time != least);
+        // Where only a turn of all microbatches is written out, the others may differ.
+        let varies = turn && cost.variables.len() > 1 || times.iter().any(|time| *time != least);
         Ok(Entry {
             span: Some(cost.name.span),
             cut,

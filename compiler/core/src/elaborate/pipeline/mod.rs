@@ -125,7 +125,7 @@ pub(super) fn elaborate(
         items.train.and_then(|(settings, span)| training((&declared.name, span), settings, &known, &mut report));
     let (Some(n_devices), Some(n_microbatches)) = (n_devices, n_microbatches) else {
         // Without a size no schedule can be written out, but a wrong name or number is known to be wrong.
-        drop(items.cost.and_then(|line| costs::of_line(line, (&sized, None), &mut report)));
+        drop(items.cost.and_then(|line| costs::of_line(line, (&sized, None, request.turn), &mut report)));
         drop(items.activation.and_then(|(line, _)| activation::shares(line, (&sized, None), &mut report)));
         let named = items.schedule.filter(|call| files.schedule(&call.name.text).is_none());
         report.extend(named.map(|call| unknown_schedule(files, &call.name)));
@@ -142,7 +142,8 @@ pub(super) fn elaborate(
     };
     let mut schedule =
         items.schedule.and_then(|call| written(files, call, setting(call, &graph), &request.settings, &mut report));
-    let costs = items.cost.and_then(|line| costs::of_line(line, (&sized, schedule.as_ref()), &mut report));
+    let costs =
+        items.cost.and_then(|line| costs::of_line(line, (&sized, schedule.as_ref(), request.turn), &mut report));
     let said = items.activation.and_then(|(line, span)| {
         Some((activation::shares(line, (&sized, schedule.as_ref()), &mut report)?, Some(span)))
     });

@@ -6,6 +6,23 @@ use pipe_syntax::ast::TaskNumber;
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::scope::Fault;
 
+/// What the names stand for, and their usual letters.
+const NAMES: [(&str, &str); 3] = [("s", "stage"), ("m", "microbatch"), ("q", "slice")];
+
+/// An error of a number, which says how to name what it depends on.
+pub(super) fn unnamed(fault: Fault, number: &TaskNumber) -> Fault {
+    let named = NAMES.iter().position(|(letter, _)| fault.message == format!("unknown name `{letter}`"));
+    let Some(last) = named.filter(|_| fault.code == Code::UnknownName) else { return fault };
+    let names: Vec<&str> = NAMES[..=last].iter().map(|(letter, _)| *letter).collect();
+    let help = format!(
+        "write `{}[{}] = ..` for a number that depends on the {}",
+        letters(number),
+        names.join(", "),
+        NAMES[last].1
+    );
+    Box::new(Diagnostic { fix: None, ..*fault }.help(help))
+}
+
 /// The kind of what a number is for: `F` of `F[s, m]`.
 pub(super) fn letters(number: &TaskNumber) -> &str {
     number.name.text.split('[').next().unwrap_or_default()
@@ -27,7 +44,12 @@ pub(super) fn counts(number: &TaskNumber, schedule: &Schedule) -> Result<Counts,
         |span, label: &str, message: String| Box::new(Diagnostic::error(Code::OutOfRange, span, label, message));
     let Some(kind) = TaskKind::from_letters(letters) else {
         let message = format!("`{letters}` is no kind of task, so it has no stage");
-        return Err(wrong(name.span, "of no stage", message));
+        let error = wrong(name.span, "of no stage", message);
+        return Err(if letters == "comm" {
+            Box::new(error.help("name two devices, as in `comm[0-1]`"))
+        } else {
+            error
+        });
     };
     if let Some(fourth) = variables.get(3) {
         let message =
@@ -39,6 +61,17 @@ pub(super) fn counts(number: &TaskNumber, schedule: &Schedule) -> Result<Counts,
             let message = format!("`{}` stands for two things in `{}`", variable.text, name.text);
             let error = Diagnostic::error(Code::RepeatedItem, variable.span, "named again", message);
             return Err(Box::new(error.label(first.span, "named here")));
+        }
+    }
+    // The letters that everybody uses stand where everybody has them.
+    for (index, variable) in variables.iter().enumerate() {
+        let usual = NAMES.iter().position(|(letter, _)| *letter == variable.text);
+        if let Some(usual) = usual.filter(|usual| *usual != index) {
+            let (here, there) = (NAMES[index].1, NAMES[usual].1);
+            let message = format!("`{}` stands for the {here} here, and elsewhere for the {there}", variable.text);
+            let error = wrong(variable.span, &format!("the {here}"), message);
+            let order = format!("`{letters}[s, m, q]` is of stage s, microbatch m and slice q");
+            return Err(Box::new(error.help(format!("{order}: write them in this order, or take other names"))));
         }
     }
     let slices = schedule.slices.count();

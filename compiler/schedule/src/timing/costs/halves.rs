@@ -39,13 +39,15 @@ pub(super) fn of(tasks: &Times, said: &Said) -> impl Iterator<Item = (TaskKind, 
     HALVES.into_iter().zip(times).filter_map(|(half, time)| Some((half, time?)))
 }
 
-/// The halves that follow, stage by stage, under some costs.
+/// The halves that follow, stage by stage, under some costs; not those of stages whose microbatches differ.
 pub fn following(costs: &StageCosts, n_stages: usize) -> Vec<Half> {
     let of_stage = |(stage, (tasks, said)): (usize, (Times, Said))| {
         let (stage, both) = (StageId::from_index(stage), tasks[TaskKind::Backward.index()]);
         of(&tasks, &said).map(move |(kind, time)| Half { kind, stage, time, both })
     };
-    by_stage(costs, n_stages).enumerate().flat_map(of_stage).collect()
+    let differs = |stage: u32| costs.entries.iter().any(|entry| entry.each.is_some() && entry.is_about(stage));
+    let alike = by_stage(costs, n_stages).enumerate().filter(|(stage, _)| !differs(StageId::from_index(*stage).0));
+    alike.flat_map(of_stage).collect()
 }
 
 #[cfg(test)]

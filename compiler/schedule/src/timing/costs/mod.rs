@@ -131,6 +131,11 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Whether it is about this stage and not all.
+    pub fn is_about(&self, stage: u32) -> bool {
+        matches!(&self.name, CostName::Stages(_, about) if about.contains(&stage))
+    }
+
     /// One that no source has.
     pub const fn new(name: CostName, time: Ticks) -> Self {
         Self { name, time, span: None, cut: None, each: None, rule: None }
