@@ -15,13 +15,15 @@ fn messages(text: &str) -> Vec<String> {
 fn everything_of_the_language_parses() {
     let text = include_str!("tests/everything.pipe");
     let found = declarations(text);
-    assert_eq!(found.len(), 13);
-    let Declaration::Function(function) = &found[5] else { panic!("{:?}", found[5]) };
+    assert_eq!(found.len(), 14);
+    let Declaration::Let(tokens) = &found[3] else { panic!("{:?}", found[3]) };
+    assert_eq!(tokens.file.as_ref().map(|file| file.text.as_str()), Some("tokens.txt"));
+    let Declaration::Function(function) = &found[6] else { panic!("{:?}", found[6]) };
     assert_eq!(
         (function.name.text.as_str(), function.doc.as_str()),
         ("warmup_of", "Forwards before the first backward.")
     );
-    let Declaration::Schedule(schedule) = &found[7] else { panic!("{:?}", found[7]) };
+    let Declaration::Schedule(schedule) = &found[8] else { panic!("{:?}", found[8]) };
     assert_eq!(schedule.name.text, "1f1b_twice");
     assert_eq!(schedule.doc, "Two lines\nof documentation.");
     let place = schedule.items.iter().find_map(|item| match item {
