@@ -7,9 +7,9 @@
   python3 benches/gpu_check --pipec target/debug/pipec --device cpu      the same script, where there is no GPU
 
 A case runs 20 steps on the processor and three times on the GPU: as a captured graph, again, and call by call. Losses must
-agree (in single precision to 1e-5 of their size, from the sixth step on to 1e-4), the three runs must learn the same bits, and measured peaks must be the
-predicted ones. The exit code is 0 if all is well, 1 if a case failed, 2 if there is nothing to run, and 3 if none failed but
-the limit left some out.
+agree (in single precision to 1e-5 of their size, from the sixth step on to 1e-4), the three runs must learn the same bits,
+and measured peaks must be the predicted ones. The exit code is 0 if all is well, 1 if a case failed, 2 if there is nothing to
+run, and 3 if none failed but the limit left some out.
 """
 
 import argparse
