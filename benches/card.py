@@ -5,13 +5,12 @@
   benches/card.sh look first --limit-seconds 120
   LD_LIBRARY_PATH=fakes benches/card.sh 1 2 3 --dry-run
 
-A part that fails or takes too long is noted, and the next one begins. The exit code is 0 if every part is well, 1 if one failed,
-2 if the command line is wrong or pipec is missing, and 3 if none failed but time was too short for some.
+It needs no Rust and no network. A part that fails or takes too long is noted, and the next one begins. The exit code is
+0 if every part is well, 1 if one failed, 2 if the command line is wrong or pipec is missing, and 3 if none failed but
+time was too short for some.
 """
 
 import argparse
-import glob
-import importlib.util
 import json
 import os
 import pathlib
@@ -64,35 +63,15 @@ def parts(options: argparse.Namespace) -> dict[str, Part]:
     one = ["--schedule", "1f1b"]
     own = [*measure, "--part", "pipec", "--precision", "bf16"]
     both = ["--devices", "2"] if dry else ["--devices", "1", "--devices", "4"]
-    check = [
-        python,
-        str(BENCHES / "gpu_check"),
-        "--pipec",
-        pipec,
-        "--jobs",
-        str(options.jobs),
-        "--size",
-        size,
-        "--format",
-        "json",
-    ]
+    check = [python, str(BENCHES / "gpu_check"), "--pipec", pipec, "--jobs", str(options.jobs), "--size", size]
+    check += ["--format", "json"]
     if kernels.exists():
         check += ["--kernels", str(kernels)]
     # Of a dry run: one case of each kind.
     check += ["--steps", "2"] if dry else []
     few = ["--only", "f32", "--only", "profile"] if dry else []
-    run = [
-        pipec,
-        "run",
-        str(options.out / "small.pipe"),
-        "--backend",
-        "cuda",
-        "--products",
-        "bf16",
-        "--no-checkpoint",
-        "--steps",
-        steps,
-    ]
+    run = [pipec, "run", str(options.out / "small.pipe"), "--steps", steps]
+    run += "--backend cuda --products bf16 --no-checkpoint".split()
     ncu = ["ncu", "--clock-control", "none", "--kernel-name", "regex:attention", "--launch-count", "8"]
     ncu += [
         word for name in ("SpeedOfLight", "LaunchStats", "Occupancy", "WarpStateStats") for word in ("--section", name)
@@ -101,34 +80,37 @@ def parts(options: argparse.Namespace) -> dict[str, Part]:
     theirs = ["--device", "cpu", "--mode", "eager"] if dry else []
     card = [] if dry else [["nvidia-smi"]]
     torch = "import sys, torch; print(sys.version, torch.__version__, torch.version.cuda)"
-    return {
-        "look": Part(1, "what is here: card, driver, libraries, Python", 40, [*card, ["uname", "-a"], [python, "-c", torch], [pipec, "--version"]]),
-        "first": Part(1, "tokens per second of GPT-2 small, on 1 and 4 devices of the card", 150, [[*own, *one, "--shape", small, *both]]),
-        "check": Part(1, "whether the card computes what the processor computes", 300, [[*check, *few]]),
-        "torch": Part(1, "tokens per second of PyTorch, eager and compiled", 150, [[*measure, *theirs, "--part", "ceilings", "--part", "torch", "--shape", small]]),
-        "medium": Part(2, "GPT-2 medium, of both", 200, [[*own, *one, "--shape", medium, *both], [*measure, *theirs, "--part", "torch", "--shape", medium]]),
-        "profile": Part(2, "the step that a profile predicts, beside the measured one", 100, [[*measure, *one, "--part", "profile", "--precision", "bf16", "--shape", small]]),
-        "kernels": Part(2, "where the time of a step goes, and steps without a graph", 100, [[*run, "--profile"], [*run, "--no-capture", "--format", "json"]]),
-        "schedules": Part(2, "zb_h1 and zb_v, GPT-2 small", 140, [[*own, "--schedule", "zb_h1", "--schedule", "zb_v", "--shape", small]]),
-        "sanitizer": Part(3, "compute-sanitizer on small sources and on every kernel", 300, [[*check, "--sanitizer", "auto", "--only", "check: f32" if dry else "check:"]], "compute-sanitizer"),
-        "ncu": Part(3, "counters of attention's kernels", 120, [[*ncu, *run, "--no-capture"]], "ncu"),
-        "single": Part(3, "GPT-2 small in single precision", 120, [[*measure, *one, "--part", "pipec", *[word for name in gpu.PRECISIONS if name != "bf16" for word in ("--precision", name)], "--shape", small]]),
-    }  # fmt: skip
-
-
-def libraries() -> str:
-    """`LD_LIBRARY_PATH` with the folders that PyTorch's packages bring."""
-    spec = importlib.util.find_spec("nvidia")
-    found = [
-        path
-        for root in (spec.submodule_search_locations or [] if spec else [])
-        for path in sorted(glob.glob(f"{root}/*/lib"))
+    own_small = [*own, "--shape", small]
+    theirs_small = [*measure, *theirs, "--part", "torch", "--shape", small]
+    look = [*card, ["uname", "-a"], [python, "-c", torch], [pipec, "--version"]]
+    medium_of_both = [
+        [*own, *one, "--shape", medium, *both],
+        [*measure, *theirs, "--part", "torch", "--shape", medium],
     ]
-    return ":".join([*filter(None, [os.environ.get("LD_LIBRARY_PATH")]), *found])
+    profile = [*measure, *one, "--part", "profile", "--precision", "bf16", "--shape", small]
+    steps_of_small = [[*run, "--profile"], [*run, "--no-capture", "--format", "json"]]
+    schedules = [*own_small, "--schedule", "zb_h1", "--schedule", "zb_v"]
+    examined = [*check, "--sanitizer", "auto", "--only", "check: f32" if dry else "check:"]
+    single = [*measure, *one, "--part", "pipec", "--shape", small]
+    single += [word for name in gpu.PRECISIONS if name != "bf16" for word in ("--precision", name)]
+    gpt = "tokens per second of"
+    return {
+        "look": Part(1, "what is here: card, driver, libraries, Python", 40, look),
+        "first": Part(1, f"{gpt} GPT-2 small, on 1 and 4 devices of the card", 150, [[*own_small, *one, *both]]),
+        "check": Part(1, "whether the card computes what the processor computes", 300, [[*check, *few]]),
+        "torch": Part(1, f"{gpt} PyTorch, eager and compiled", 150, [[*theirs_small, "--part", "ceilings"]]),
+        "medium": Part(2, f"{gpt} GPT-2 medium, of both", 200, medium_of_both),
+        "profile": Part(2, "the step that a profile predicts, beside the measured one", 100, [profile]),
+        "kernels": Part(2, "where the time of a step goes, and steps without a graph", 100, steps_of_small),
+        "schedules": Part(2, f"{gpt} GPT-2 small under zb_h1 and zb_v", 140, [schedules]),
+        "sanitizer": Part(3, "small sources and every kernel, examined", 300, [examined], "compute-sanitizer"),
+        "ncu": Part(3, "counters of attention's kernels", 120, [[*ncu, *run, "--no-capture"]], "ncu"),
+        "single": Part(3, f"{gpt} GPT-2 small in single precision", 120, [single]),
+    }
 
 
 def run(command: list[str], out: pathlib.Path, name: str, seconds: float) -> int | None:
-    """The exit code of a command whose output goes to files, and what it says to the terminal too; `None` if time was too short."""
+    """Runs a command with its output in files; what it says goes to the terminal, too. `None` if time was too short."""
     with open(out / f"{name}.out", "ab") as results, open(out / f"{name}.txt", "ab") as said:
         said.write(f"$ {' '.join(command)}\n".encode())
         said.flush()
@@ -210,7 +192,7 @@ def arguments() -> tuple[argparse.Namespace, dict[str, Part]]:
         "--limit-seconds", type=float, metavar="N", help="of all parts together [default: 540 for each call]"
     )
     parser.add_argument("--jobs", type=int, default=8, metavar="N", help="cases of `check` at once [default: 8]")
-    parser.add_argument("--dry-run", action="store_true", help="tiny models, for a machine that has the fakes of docs/cuda.md instead of a card")  # fmt: skip
+    parser.add_argument("--dry-run", action="store_true", help="tiny models, for the fakes of docs/cuda.md")
     known = parts(parser.parse_args([]))
     width = max(map(len, known))
     parser.description = f"{__doc__}\n" + "\n".join(
@@ -235,7 +217,7 @@ def main() -> int:
     """Performs all parts that are wanted; the exit code."""
     options, wanted = arguments()
     end = time.monotonic() + options.limit_seconds
-    os.environ["LD_LIBRARY_PATH"], os.environ["PYTHONUNBUFFERED"] = libraries(), "1"
+    os.environ["PYTHONUNBUFFERED"] = "1"
     options.out.mkdir(parents=True, exist_ok=True)
     shape = gpu.named("tiny" if options.dry_run else "small")
     source = gpu.PIPELINE.format(

@@ -1,3 +1,3 @@
 #!/usr/bin/env bash
-# What half an hour with an NVIDIA GPU can show: `benches/card.sh --help`. Needs Python 3.10 and the driver; no Rust, no network.
+# Checks and measures pipec on an NVIDIA GPU: see `benches/card.sh --help`. It needs Python 3.10 and the driver.
 exec python3 "$(dirname "$0")/card.py" "$@"

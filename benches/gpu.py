@@ -2,7 +2,7 @@
 """Training a GPT on one GPU: pipec with a pipeline on the card, beside PyTorch without one, in one go.
 
   benches/gpu.py --pipec target/release/pipec                 GPT-2 small and medium on the GPU
-  benches/gpu.py --shape small --schedule 1f1b --precision bf16 --limit-seconds 300   the most telling figures first, in five minutes
+  benches/gpu.py --shape small --schedule 1f1b --precision bf16 --limit-seconds 300   the most telling in five minutes
   benches/gpu.py --device cpu --shape tiny --pipec target/debug/pipec   the same script, where there is no GPU
 
 First what the card can do (a large matrix product, a copy), then tokens per second of both, each in a process of its own, and what

@@ -6,10 +6,10 @@
   python3 benches/gpu_check --kernels tests --sanitizer auto             kernel by kernel too, and under compute-sanitizer
   python3 benches/gpu_check --pipec target/debug/pipec --device cpu      the same script, where there is no GPU
 
-A case runs 20 steps on the processor and three times on the GPU: as a captured graph, again, and call by call. Losses must
-agree (in single precision to 1e-5 of their size, from the sixth step on to 1e-4), the three runs must learn the same bits,
-and measured peaks must be the predicted ones. The exit code is 0 if all is well, 1 if a case failed, 2 if there is nothing to
-run, and 3 if none failed but the limit left some out.
+A case runs 20 steps on the processor and three times on the GPU: as a captured graph, again, and call by call. Losses
+must agree (in single precision to 1e-5 of their size, from the sixth step on to 1e-4). The three runs must learn the
+same bits, and measured peaks must be the predicted ones. The exit code is 0 if all is well, 1 if a case failed, 2 if
+there is nothing to run, and 3 if none failed but the limit left some out.
 """
 
 import argparse
@@ -176,7 +176,7 @@ def on_processor(arguments: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def compare(expected: list[float], found: list[float], verdict: Verdict, before: int = 0) -> None:
-    """Relative differences of losses are within what the case allows; `before` is how many steps came before the first of these."""
+    """Relative differences of losses are within what the case allows; `before` steps came before the first of these."""
     if len(expected) != len(found):
         raise Failed(f"{len(found)} losses instead of {len(expected)}")
     errors = [abs(own - other) / abs(own) for own, other in zip(expected, found)]

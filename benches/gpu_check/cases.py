@@ -9,7 +9,7 @@ SINGLE, DOUBLE, HALF = 1e-5, 1e-10, 2e-2
 # The same where factors of products are rounded to 10 bits of fraction.
 TF32 = 2e-3
 
-# After so many steps differences of single and double precision have grown: AdamW divides small gradients by their own size.
+# Losses of single and double precision differ more after this many steps: AdamW divides small gradients by their size.
 FIRST_STEPS, GROWN = 5, 10
 
 

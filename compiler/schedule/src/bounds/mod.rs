@@ -192,7 +192,7 @@ impl Step {
         self.duration + self.tail
     }
 
-    /// What it keeps the device busy at least for so many microbatches: all of a stage, if they differ.
+    /// The least time that it keeps the device busy for so many microbatches. If they differ, these are all of a stage.
     fn of_all(self, n_microbatches: u64) -> Ticks {
         times(self.work, n_microbatches) + self.rest
     }
@@ -290,7 +290,7 @@ impl Chain {
     fn new(schedule: &Schedule, dependencies: &Dependencies, costs: &Costs) -> Self {
         let stages = || (0..schedule.n_stages()).map(StageId::from_index);
         let longest_forward = stages().map(|stage| costs.most(TaskKind::Forward, stage)).max().unwrap_or_default();
-        // Where every device of a stage runs all of its microbatches, the work is that of each; else of the least.
+        // If every device of a stage runs all microbatches, their work is added up. Otherwise each counts as the least.
         let is_whole = schedule.placement.period() == 1;
         let work = |stage: StageId, of: &dyn Fn(&Times) -> Ticks| {
             let (least, rows) = (std::slice::from_ref(&costs.tasks[stage.index()]), costs.rows(stage));

@@ -70,8 +70,8 @@ fn every_device_has_its_own_memory() {
     }
 }
 
-/// Any graph, any placement, any costs, those of some stages by microbatch, split, fused or mixed stages, some of which
-/// recompute, an order that greedily picks by random priorities, and some forwards that share the device with a
+/// Any graph, placement and costs. In some stages the costs differ by microbatch. Stages are split, fused or mixed, and
+/// some recompute. The order picks greedily by random priorities, and some forwards share the device with a
 /// backward beside them.
 fn random() -> impl Strategy<Value = (Schedule, Costs)> {
     let sizes = (1usize..5, 1usize..7, 1u32..6, [0u64..4, 0u64..4, 0u64..4]);

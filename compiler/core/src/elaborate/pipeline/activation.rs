@@ -61,7 +61,11 @@ fn each(number: &TaskNumber, (known, schedule): (&Known<'_>, Option<&Schedule>))
     let Some(schedule) = schedule else { return Ok(Vec::new()) };
     let Counts { stages, .. } = counts(number, schedule)?;
     if let Some(second) = number.variables.get(1) {
-        let message = format!("`{}`: activations are those of a stage, for every microbatch", number.name.text);
+        let message = format!(
+            "`{}` has {} names, but an activation depends only on the stage",
+            number.name.text,
+            number.variables.len()
+        );
         return Err(Box::new(Diagnostic::error(Code::OutOfRange, second.span, "one too many", message)));
     }
     let known = in_schedule(known, schedule);

@@ -113,7 +113,7 @@ fn wrong_rules_are_told_at_their_place() {
         ("cost F[s] = [1, 2, 3][s + 2]", "position 3 of a list of 3 numbers: positions are 0 to 2", "s + 2"),
         ("cost F[s] = s - 1", "the result is -1, which is below 0", "s - 1"),
         ("cost F[s] = m", "unknown name `m`", "m"),
-        ("activation F[s, m] = 1", "`F[s, m]`: activations are those of a stage, for every microbatch", "m"),
+        ("activation F[s, m] = 1", "`F[s, m]` has 2 names, but an activation depends only on the stage", "m"),
         ("activation F[s] = 1, F[t] = 2", "`activation` sets `F[t]` twice", "F[t]"),
     ] {
         let (found, at) = find(line);

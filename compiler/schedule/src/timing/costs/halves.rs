@@ -39,7 +39,7 @@ pub(super) fn of(tasks: &Times, said: &Said) -> impl Iterator<Item = (TaskKind, 
     HALVES.into_iter().zip(times).filter_map(|(half, time)| Some((half, time?)))
 }
 
-/// The halves that follow, stage by stage, under some costs; not those of stages whose microbatches differ.
+/// The halves that follow from `BW`, stage by stage. Stages whose microbatches differ are left out.
 pub fn following(costs: &StageCosts, n_stages: usize) -> Vec<Half> {
     let of_stage = |(stage, (tasks, said)): (usize, (Times, Said))| {
         let (stage, both) = (StageId::from_index(stage), tasks[TaskKind::Backward.index()]);

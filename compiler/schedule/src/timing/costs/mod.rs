@@ -126,7 +126,7 @@ pub struct Entry {
     /// Of one stage whose microbatches differ: how long each takes, by the microbatches of a step, slices counted.
     /// `time` is the least of them.
     pub each: Option<Arc<[Ticks]>>,
-    /// The name with variables that stands for this one and those of other stages: `F[s, m]`.
+    /// The rule for all stages that this entry comes from, as it was written: `F[s, m]`.
     pub rule: Option<Arc<str>>,
 }
 
