@@ -23,7 +23,12 @@ pub fn program(schedule: &Schedule) -> Program {
 /// and if it can be, in so many bytes.
 #[must_use]
 pub fn divided(schedule: &Schedule, set: &StageSet, (zero, budget): (Zero, Option<Bytes>)) -> Program {
-    lower(schedule, &time(schedule), set, &Options { name: schedule.name.clone(), zero, budget, ..Options::default() })
+    lower(
+        schedule,
+        &time(schedule),
+        set,
+        &Options { name: schedule.name.clone(), zero, budget: budget.map(Into::into), ..Options::default() },
+    )
 }
 
 /// The program of a schedule with these stages.

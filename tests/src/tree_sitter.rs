@@ -29,8 +29,10 @@ pub fn grammar(pest: &str) -> Result<String, String> {
     // The first rule is that of files.
     let (first, others): (Vec<&Rule>, _) = all.iter().partition(|rule| rule.name == "file");
     for rule in first.into_iter().chain(others) {
-        let is_part_of_words =
-            matches!(rule.name.as_str(), "WHITESPACE" | "byte_unit" | "ident_char" | "reserved" | "call_head");
+        let is_part_of_words = matches!(
+            rule.name.as_str(),
+            "WHITESPACE" | "byte_unit" | "ident_char" | "reserved" | "call_head" | "device_head"
+        );
         if !is_part_of_words && word(rule).is_none() {
             lines.push(format!("    {}: {}", json!(named(rule)), converted(rule, &rules)?));
         }

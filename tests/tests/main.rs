@@ -16,6 +16,7 @@ mod damage;
 mod families;
 mod figures;
 mod format;
+mod frozen;
 mod fuzz;
 mod golden;
 mod graphs;

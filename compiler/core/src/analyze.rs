@@ -4,6 +4,7 @@ use crate::memory::bytes;
 use crate::resolve_costs::{halves, unit};
 use crate::timing::{Setting, Timed};
 use crate::{Request, elaborate, suggest_fix};
+use pipe_ir::capacity::Capacity;
 use pipe_ir::ids::StageId;
 use pipe_ir::program::Program;
 use pipe_lower::offload::copied::traffic;
@@ -26,6 +27,7 @@ use pipe_schedule::timing::timeline::{Timeline, simulate_with_updates};
 use pipe_schedule::units::Ticks;
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::files::Files;
+use pipe_syntax::source::Span;
 use pipe_syntax::uniform;
 
 /// A schedule that runs to its end, with its times.
@@ -158,7 +160,7 @@ pub fn without_program(analysis: &Analysis, undivided: Diagnostic, request: &Req
     let limit = analysis.pipeline.as_ref().and_then(Pipeline::byte_limit);
     match limit {
         Some((bytes, span)) => {
-            found.push(undivided.label(span, format!("{bytes} cannot be compared with what it takes")))
+            found.push(undivided.label(span, format!("{} cannot be compared with what it takes", bytes.least())))
         }
         None if request.program => found.push(undivided),
         None => {}
@@ -222,13 +224,14 @@ impl Analysis {
 
     /// What lowering needs to know beside the schedule.
     pub fn lowering(&self) -> Options {
+        let capacity = |said: &Option<(Capacity, Span)>| said.as_ref().map(|(bytes, _)| bytes.clone());
         let pipeline = self.pipeline.as_ref();
         Options {
             name: pipeline.map_or(&self.schedule.name, |pipeline| &pipeline.name).clone(),
             // Nobody allocates the arena of a program that cannot run, so that its peak is what must fit.
-            memory: pipeline.filter(|own| own.transformer.is_none()).and_then(|own| own.memory).map(|(bytes, _)| bytes),
+            memory: pipeline.filter(|own| own.transformer.is_none()).and_then(|own| capacity(&own.memory)),
             training: pipeline.and_then(|pipeline| pipeline.training.clone()),
-            host: pipeline.and_then(|pipeline| pipeline.host).map(|(bytes, _)| bytes),
+            host: pipeline.and_then(|pipeline| capacity(&pipeline.host)),
             offload: pipeline.map(|pipeline| pipeline.offload).unwrap_or_default(),
             zero: pipeline.map(|pipeline| pipeline.zero).unwrap_or_default(),
             budget: pipeline.and_then(Pipeline::byte_limit).map(|(bytes, _)| bytes),

@@ -123,7 +123,7 @@ fn requirements(pipeline: &Pipeline, certified: &Certified) -> Result<Vec<String
     let own = Reach::of(&certified.schedule, &certified.devices, certified.n_microbatches);
     let open = requirements::check_reach(&pipeline.requirements, &own, pipeline.has_model())?;
     let open = open.into_iter().map(|subject| format!("`require {}`", subject.word()));
-    Ok(open.chain(pipeline.memory.map(|_| "memory of devices".to_owned())).collect())
+    Ok(open.chain(pipeline.memory.as_ref().map(|_| "memory of devices".to_owned())).collect())
 }
 
 fn prove(

@@ -9,7 +9,7 @@ use pipe_ir::units::Bytes;
 use pipe_model::pipeline::{Elaborated, Pipeline};
 use pipe_model::stage_set::StageSet;
 use pipe_schedule::memory_limit::MemoryLimit;
-use pipe_schedule::timing::costs::{self, StageCosts};
+use pipe_schedule::timing::costs::{self, CostName, StageCosts};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::source::Sources;
 use pipe_syntax::torch::Runtime;
@@ -61,12 +61,12 @@ impl Request {
     /// What the devices have, where the request says it, and they and their hosts, where the pipeline does not.
     pub(crate) fn furnish(&self, elaborated: &mut Elaborated) {
         let Some(pipeline) = &mut elaborated.pipeline else { return };
-        pipeline.memory = self.device_memory.map(|memory| (memory, pipeline.span)).or(pipeline.memory);
+        pipeline.memory = self.device_memory.map(|memory| (memory.into(), pipeline.span)).or(pipeline.memory.take());
         let Some(cluster) = &self.cluster else { return };
         let span = cluster.memory_span().unwrap_or(pipeline.span);
-        pipeline.memory.get_or_insert((cluster.memory(), span));
-        let host = cluster.host_of_device().map(|host| (host, cluster.host_span().unwrap_or(pipeline.span)));
-        pipeline.host = pipeline.host.or(host);
+        pipeline.memory.get_or_insert((cluster.memory().into(), span));
+        let host = cluster.host_of_device().map(|host| (host.into(), cluster.host_span().unwrap_or(pipeline.span)));
+        pipeline.host = pipeline.host.take().or(host);
     }
 
     /// The same for a search, whose devices have a processor each, and which takes no proof instead of a step.
@@ -86,9 +86,34 @@ impl Request {
         let pipeline = elaborated.pipeline.as_ref();
         let only_own = self.profile.is_none() && self.cluster.is_none();
         let of_pipeline = || pipeline.filter(|_| only_own)?.costs.as_ref();
-        let Some(costs) = self.costs.as_ref().or_else(of_pipeline) else { return Vec::new() };
+        let mut found: Diagnostics = pipeline.and_then(|pipeline| self.unused_speeds(pipeline)).into_iter().collect();
+        let Some(costs) = self.costs.as_ref().or_else(of_pipeline) else { return found };
         let all = resolve_costs::given(self, pipeline, stages, &elaborated.schedule);
-        all.map_or_else(Vec::new, |all| costs::unused::check(costs, &all, &elaborated.schedule))
+        found.extend(all.iter().flat_map(|all| costs::unused::check(costs, all, &elaborated.schedule)));
+        found
+    }
+
+    /// A warning where the devices were measured or described, so that what the pipeline says of their speeds is idle.
+    fn unused_speeds(&self, pipeline: &Pipeline) -> Option<Diagnostic> {
+        let (_, span) = pipeline.speeds.as_ref().filter(|(speeds, _)| speeds.matter())?;
+        let measured = match (&self.profile, &self.cluster) {
+            (Some(_), _) => "the profile was measured on the devices",
+            (None, Some(_)) => "the cluster says what its devices do",
+            (None, None) => return None,
+        };
+        let message = format!("`speed` is not used: {measured}");
+        Some(Diagnostic::warning(Code::UnusedCost, *span, "not used", message).help("leave it out, or time without it"))
+    }
+
+    /// Rule: a pair has one duration on all devices, so they are as fast as each other.
+    fn one_speed_for_pairs(&self, pipeline: Option<&Pipeline>) -> Option<Diagnostic> {
+        let (_, span) = resolve_costs::speeds(self, pipeline)?;
+        let given = self.given(pipeline)?;
+        let pair = given.entries.iter().find(|entry| matches!(entry.name, CostName::Pair(_)))?;
+        let message = format!("`cost {}` is the same on all devices, and `speed` says that they differ", pair.name);
+        let error = Diagnostic::error(Code::OutOfRange, span, "speeds of devices", message);
+        let error = pair.span.into_iter().fold(error, |error, span| error.label(span, "one duration for all"));
+        Some(error.help("leave one of them out; without a cost of its own a pair takes what its two tasks take"))
     }
 
     /// Compares costs and limits with the stages and devices that there are.
@@ -96,6 +121,7 @@ impl Request {
         let (schedule, pipeline) = (&elaborated.schedule, elaborated.pipeline.as_ref());
         let given = self.given(pipeline);
         let mut found = given.and_then(|given| costs::check(&given, schedule).err()).unwrap_or_default();
+        found.extend(self.one_speed_for_pairs(pipeline));
         found.extend(self.memory.as_ref().and_then(|limit| limit.miscounted(schedule)));
         if let Some(memory) = self.device_memory.filter(|_| !pipeline.is_some_and(Pipeline::has_model)) {
             let message = format!("`--memory {memory}` is in bytes, and without a model nothing has a size");

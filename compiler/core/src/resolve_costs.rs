@@ -10,15 +10,27 @@ use pipe_schedule::schedule::Schedule;
 use pipe_schedule::timing::costs::halves::{Half, following};
 use pipe_schedule::timing::costs::{StageCosts, of_stages};
 use pipe_schedule::timing::durations::Costs;
+use pipe_schedule::timing::speeds::Speeds;
+use pipe_syntax::source::Span;
 
 /// The costs that were given, or else those of the cluster, or else those of the model's
 /// floating-point operations, or else the usual ones. A cluster's links come before those of a
-/// profile, and the profile's tasks before those of the cluster.
+/// profile, and the profile's tasks before those of the cluster. Devices are as fast as the pipeline says.
 pub fn costs(request: &Request, pipeline: Option<&Pipeline>, stages: &StageSet, schedule: &Schedule) -> Costs {
-    match given(request, pipeline, stages, schedule) {
+    let costs = match given(request, pipeline, stages, schedule) {
         None if pipeline.is_some_and(Pipeline::has_model) => of_operations(stages),
         given => of_stages(&given.unwrap_or_default(), schedule.n_stages()),
+    };
+    match speeds(request, pipeline) {
+        Some((speeds, _)) => speeds.applied(costs, schedule),
+        None => costs,
     }
+}
+
+/// How fast the pipeline's devices are. A profile and a cluster are of the devices as they are.
+pub(crate) fn speeds<'p>(request: &Request, pipeline: Option<&'p Pipeline>) -> Option<(&'p Speeds, Span)> {
+    let (speeds, span) = pipeline?.speeds.as_ref()?;
+    (request.profile.is_none() && request.cluster.is_none() && speeds.matter()).then_some((speeds, *span))
 }
 
 /// What a unit of the costs is called: milliseconds where they were measured or follow from a cluster, floating-point

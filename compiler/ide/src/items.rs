@@ -108,26 +108,51 @@ impl Walker {
                     self.value(count);
                     self.within(|walker| walker.model_items(body));
                 }
+                ModelItem::For { variable, start, end, body } => {
+                    self.values([start, end]);
+                    self.within(|walker| {
+                        walker.bind(NameKind::Variable, variable, variable.span);
+                        walker.model_items(body);
+                    });
+                }
             }
         }
     }
 
+    /// What a name of a layer stands for. One with an index is the same in all braces of a model.
+    fn layer_name(&mut self, layer: &ast::LayerName) -> Option<usize> {
+        self.values(&layer.index);
+        let indexed = layer.index.as_ref().and_then(|_| self.indexed.get(&layer.name.text)).copied();
+        let found = indexed.or_else(|| self.lookup(&layer.name.text));
+        self.refer(layer.name.span, found);
+        found
+    }
+
     fn layer_use(&mut self, layer: &ast::LayerUse) {
         let callee = self.call(&layer.call, NameKind::Layer);
-        layer.sources.iter().for_each(|source| self.refer(source.span, self.lookup(&source.text)));
+        for source in &layer.sources {
+            self.layer_name(source);
+        }
         for tie in &layer.ties {
             let weight = |walker: &Self, of: Option<usize>, name: &ast::Name| {
                 of.and_then(|layer| walker.member(layer, NameKind::Weight, &name.text))
             };
             self.refer(tie.weight.span, weight(self, callee, &tie.weight));
-            let named = self.lookup(&tie.layer.text);
-            self.refer(tie.layer.span, named);
+            let named = self.layer_name(&tie.layer);
             let of = named.and_then(|named| self.layers.get(&named).copied());
             self.refer(tie.owner.span, weight(self, of, &tie.owner));
         }
-        if let Some(name) = &layer.name {
-            let index = self.bind(NameKind::Let, name, Span { end: layer.call.span.end, ..name.span });
-            self.layers.extend(callee.map(|callee| (index, callee)));
+        let Some(ast::LayerName { name, index, .. }) = &layer.name else { return };
+        self.values(index);
+        if index.is_some()
+            && let Some(first) = self.indexed.get(&name.text).copied()
+        {
+            return self.refer(name.span, Some(first));
+        }
+        let bound = self.bind(NameKind::Let, name, Span { end: layer.call.span.end, ..name.span });
+        self.layers.extend(callee.map(|callee| (bound, callee)));
+        if index.is_some() {
+            self.indexed.insert(name.text.clone(), bound);
         }
     }
 
@@ -139,6 +164,10 @@ impl Walker {
             PipelineItem::Devices { count, memory, host, .. } => {
                 self.values(std::iter::once(count).chain(memory).chain(host));
             }
+            PipelineItem::Device { variable, numbers, .. } => self.within(|walker| {
+                walker.bind(NameKind::Variable, variable, variable.span);
+                walker.values(numbers.iter().map(|(_, number)| number));
+            }),
             PipelineItem::Microbatches { count, .. } => self.value(count),
             PipelineItem::Cut { layers, .. } => self.values(layers),
             PipelineItem::Zero { stage, .. } => self.value(stage),

@@ -152,6 +152,8 @@ struct Walker {
     members: BTreeMap<(usize, NameKind, String), usize>,
     /// The layer behind a name of a model.
     layers: BTreeMap<usize, usize>,
+    /// Names with an index of the model at hand.
+    indexed: BTreeMap<String, usize>,
     /// What names mean, from the outermost scope to the innermost.
     scopes: Vec<BTreeMap<String, usize>>,
     owner: Option<usize>,

@@ -12,6 +12,7 @@ impl Walker {
         let Some(owner) = self.owner else { return };
         let members = self.members.range((owner, NameKind::FileParameter, String::new())..);
         let members = members.take_while(|((of, ..), _)| *of == owner);
+        self.indexed.clear();
         self.scopes = vec![members.map(|((_, _, name), index)| (name.clone(), *index)).collect()];
         match declaration {
             Declaration::Import(_) => {}

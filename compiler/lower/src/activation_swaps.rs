@@ -38,11 +38,12 @@ pub(super) fn leave(
     (state, stays): (Option<Residency>, DeviceProgram),
     options: &Options,
 ) -> DeviceProgram {
+    let limits = [&options.budget, &options.host].map(|limit| limit.as_ref().map(|limit| limit.of(device)));
     let over = |code: &DeviceProgram| {
-        let needed = [(code.arena, options.budget), (code.host.arena, options.host)];
+        let needed = [(code.arena, limits[0]), (code.host.arena, limits[1])];
         needed.map(|(needed, limit)| limit.map_or(0, |limit| needed.0.saturating_sub(limit.0)))
     };
-    if options.budget.is_some() && over(&stays)[0] == 0 {
+    if limits[0].is_some() && over(&stays)[0] == 0 {
         return stays;
     }
     let bare = emitter.device(device, Elsewhere { state: state.clone(), activations: Absences::default() });
@@ -51,7 +52,7 @@ pub(super) fn leave(
     course.tasks = tasks(emitter, device, traffic.map_or(timeline, |traffic| &traffic.timeline));
     course.busy = traffic.map(|traffic| traffic.busy[device.index()].clone()).unwrap_or_default();
     course.copy = options.copy.0;
-    course.limits = [options.budget, options.host].map(|limit| limit.map(|limit| limit.0));
+    course.limits = limits.map(|limit| limit.map(|limit| limit.0));
     let mut best = stays;
     for attempt in 0..=ATTEMPTS {
         if attempt == ATTEMPTS {
@@ -59,7 +60,8 @@ pub(super) fn leave(
             course.limits[0] = course.limits[0].map(|_| 0);
         }
         let activations = Absences::new(&course, &values, bare.points.len());
-        let code = arena::place(emitter.device(device, Elsewhere { state: state.clone(), activations }), options);
+        let code =
+            arena::place(device, emitter.device(device, Elsewhere { state: state.clone(), activations }), options);
         let over = over(&code);
         if over[1] == 0 && (over[0] == 0 || code.arena < best.arena) {
             best = code;

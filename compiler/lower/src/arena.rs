@@ -8,7 +8,7 @@
 
 use super::emit::Code;
 use super::{Options, index32};
-use pipe_ir::ids::BufferId;
+use pipe_ir::ids::{BufferId, DeviceId};
 use pipe_ir::instruction::LifespanEvent;
 use pipe_ir::program::{Buffer, DeviceProgram, Extent, Space};
 use pipe_ir::units::Bytes;
@@ -46,7 +46,7 @@ struct Lifespans {
 }
 
 /// Gives every buffer of a device its place. Lifespans at the same place share a row of the table.
-pub(super) fn place(code: Code, options: &Options) -> DeviceProgram {
+pub(super) fn place(device: DeviceId, code: Code, options: &Options) -> DeviceProgram {
     let lifespans = Space::ALL.map(|space| Lifespans::of(&code, space));
     let offsets = [best(&lifespans[0]), best(&lifespans[1])];
     let (mut rows, mut buffers) = (BTreeMap::new(), Vec::new());
@@ -63,13 +63,14 @@ pub(super) fn place(code: Code, options: &Options) -> DeviceProgram {
         })
     };
     let names: Vec<BufferId> = code.buffers.iter().enumerate().map(row_of).collect();
-    let [device, host] = Space::ALL.map(Space::index);
+    let [own, host] = Space::ALL.map(Space::index);
     let host = Extent { limit: None, arena: arenas[host], peak: Bytes(lifespans[host].peak) };
+    let [memory, of_host] = [&options.memory, &options.host].map(|said| said.as_ref().map(|all| all.of(device)));
     let mut device = DeviceProgram {
-        limit: options.memory,
-        arena: arenas[device],
-        peak: Bytes(lifespans[device].peak),
-        host: if host == Extent::default() { host } else { Extent { limit: options.host, ..host } },
+        limit: memory,
+        arena: arenas[own],
+        peak: Bytes(lifespans[own].peak),
+        host: if host == Extent::default() { host } else { Extent { limit: of_host, ..host } },
         buffers,
         operands: code.operands,
         n_tokens: code.n_tokens,

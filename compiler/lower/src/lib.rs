@@ -63,6 +63,7 @@ mod transfers;
 use crate::offload::copied::Traffic;
 use crate::reductions::reductions;
 use emit::Elsewhere;
+use pipe_ir::capacity::Capacity;
 use pipe_ir::ids::{DeviceId, MicrobatchId};
 use pipe_ir::program::{DeviceProgram, Program};
 use pipe_ir::training::Training;
@@ -87,17 +88,17 @@ pub struct Options {
     /// Name of the pipeline or schedule.
     pub name: String,
     /// What each device has, if it was said.
-    pub memory: Option<Bytes>,
+    pub memory: Option<Capacity>,
     /// How to train.
     pub training: Option<Training>,
     /// What each device may use of its host's memory, if it was said.
-    pub host: Option<Bytes>,
+    pub host: Option<Capacity>,
     /// What lives in the memory of hosts.
     pub offload: Offload,
     /// What devices with the same weights divide among them.
     pub zero: Zero,
     /// What chunks may take together with all else, if that was said; otherwise as little as lets copies hide.
-    pub budget: Option<Bytes>,
+    pub budget: Option<Capacity>,
     /// How long a transfer takes: its sender waits for its end no earlier than that.
     pub latency: Latency,
     /// How long a copy of 1 MiB between a device and its host takes.
@@ -184,13 +185,18 @@ impl Lowered {
     fn largest(&self) -> Bytes {
         self.devices.iter().map(|code| code.arena).max().unwrap_or_default()
     }
+
+    /// Whether every device has room for its arena.
+    fn fits(&self, budget: &Capacity) -> bool {
+        (0..).map(DeviceId).zip(&self.devices).all(|(device, code)| code.arena <= budget.of(device))
+    }
 }
 
 impl Inputs<'_> {
     /// Weights that are kept in shares come while the task before runs, if memory is left for that.
     fn least_waiting(&self, work: &program_tables::ProgramTables) -> Lowered {
         let ahead = self.written(work, true);
-        if work.kept().next().is_none() || self.options.budget.is_none_or(|budget| ahead.largest() <= budget) {
+        if work.kept().next().is_none() || self.options.budget.as_ref().is_none_or(|budget| ahead.fits(budget)) {
             return ahead;
         }
         let later = self.written(work, false);
@@ -209,7 +215,7 @@ impl Inputs<'_> {
                 let device = DeviceId::from_index(device);
                 let (state, code) = match options.offload.state() {
                     true => with_state_away(&mut emitter, work, device, options),
-                    false => (None, arena::place(emitter.device(device, Elsewhere::default()), options)),
+                    false => (None, arena::place(device, emitter.device(device, Elsewhere::default()), options)),
                 };
                 match options.offload.activations {
                     true => activation_swaps::leave(&mut emitter, device, timeline, (state, code), options),
@@ -235,12 +241,13 @@ fn with_state_away(
     let bare = emitter.device(device, Elsewhere::of_state(Residency::default()));
     let mut with = |limit: Option<Bytes>| {
         let residency = Residency::new(emitter.schedule, work, device, &bare, limit);
-        let code = arena::place(emitter.device(device, Elsewhere::of_state(residency.clone())), options);
+        let code = arena::place(device, emitter.device(device, Elsewhere::of_state(residency.clone())), options);
         (Some(residency), code)
     };
-    let mut room = options.budget;
+    let budget = options.budget.as_ref().map(|budget| budget.of(device));
+    let mut room = budget;
     for _ in 0..ATTEMPTS {
-        let (Some(budget), Some(own)) = (options.budget, room) else { break };
+        let (Some(budget), Some(own)) = (budget, room) else { break };
         let (residency, code) = with(room);
         let excess = Bytes(code.arena.0.saturating_sub(budget.0));
         if excess == Bytes::ZERO {

@@ -68,6 +68,9 @@ pub fn stage_set_of(files: &Files, elaborated: &Elaborated, kinds: &[Kinds]) -> 
         return Err(vec![unfilled]);
     }
     let training = pipeline.and_then(|pipeline| pipeline.training.as_ref());
+    if let Some(untrained) = training.and_then(|_| untrained(&model)) {
+        return Err(vec![untrained]);
+    }
     let optimizer = training.map(|training| training.optimizer);
     let n_microbatches = schedule.microbatches_of_step();
     let request = StageRequest { layers: &layers, kinds, n_microbatches, optimizer };
@@ -83,6 +86,17 @@ pub fn stage_set_of(files: &Files, elaborated: &Elaborated, kinds: &[Kinds]) -> 
         Some(error) => Err(vec![error]),
         None => Ok(set),
     }
+}
+
+/// Rule: where a model is trained, not all of its weights are frozen.
+fn untrained(model: &Model) -> Option<Diagnostic> {
+    let mut weights = model.layers.iter().flat_map(|layer| &layer.weights).filter(|weight| weight.owner.is_none());
+    let count = weights.clone().count();
+    (count > 0 && weights.all(|weight| weight.is_frozen)).then(|| {
+        let message = format!("all {count} weights of `{}` are frozen, so there is nothing to train", model.name);
+        let error = Diagnostic::error(Code::MissingItem, model.span, "this model", message);
+        error.help("leave `frozen` out where a weight is to be trained, or `train { .. }`")
+    })
 }
 
 /// Data that a file of bytes does not fill: it has tokens, and targets one byte on.
@@ -211,7 +225,7 @@ pub struct WeightId {
     pub weight: usize,
 }
 
-/// A trained tensor.
+/// A tensor of a layer that is the same for all microbatches.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Weight {
     /// Unique in its layer.
@@ -220,6 +234,8 @@ pub struct Weight {
     pub ty: TensorType,
     /// Its elements before the first step.
     pub init: Init,
+    /// Whether it is never trained. Of a tied one, its owner says so.
+    pub is_frozen: bool,
     /// The weight of a layer before that it is, if it is not one of its own.
     pub owner: Option<WeightId>,
 }

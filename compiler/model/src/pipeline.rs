@@ -1,6 +1,7 @@
 //! Pipelines: a model bound to devices, a schedule, requirements and training settings, all expressions evaluated.
 
 use crate::transformer::Transformer;
+use pipe_ir::capacity::Capacity;
 use pipe_ir::graph::DType;
 use pipe_ir::program::DeviceProgram;
 use pipe_ir::training::Training;
@@ -10,6 +11,7 @@ use pipe_schedule::policy::zero::Zero;
 use pipe_schedule::requirement::Requirement;
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::timing::costs::StageCosts;
+use pipe_schedule::timing::speeds::Speeds;
 use pipe_syntax::expr::arguments::Values;
 use pipe_syntax::source::Span;
 use std::collections::BTreeMap;
@@ -26,9 +28,11 @@ pub struct Pipeline {
     /// The same, if its sizes are those of a `config.json`.
     pub transformer: Option<Transformer>,
     /// Bytes that each device has, and where that was written.
-    pub memory: Option<(Bytes, Span)>,
+    pub memory: Option<(Capacity, Span)>,
     /// Bytes that each device may use of its host's memory, and where that was written.
-    pub host: Option<(Bytes, Span)>,
+    pub host: Option<(Capacity, Span)>,
+    /// How fast each device is, if the pipeline says so, and where.
+    pub speeds: Option<(Speeds, Span)>,
     /// What lives in the memory of hosts.
     pub offload: Offload,
     /// Whether something may live there if that makes it fit: what does is then said above.
@@ -71,10 +75,13 @@ impl Pipeline {
         self.byte_limit().is_some() || !self.requirements.is_empty()
     }
 
-    /// The bytes that each device may hold, and where that was written.
-    pub fn byte_limit(&self) -> Option<(Bytes, Span)> {
-        let required = self.requirements.iter().filter_map(|one| Some((one.memory()?, one.span)));
-        required.chain(self.memory).min_by_key(|(bytes, _)| *bytes)
+    /// The bytes that each device may hold, and where the lowest number of them was written.
+    pub fn byte_limit(&self) -> Option<(Capacity, Span)> {
+        let required = self.requirements.iter().filter_map(|one| Some((Capacity::from(one.memory()?), one.span)));
+        let limits: Vec<(Capacity, Span)> = required.chain(self.memory.clone()).collect();
+        let (_, span) = limits.iter().min_by_key(|(bytes, _)| bytes.least())?;
+        let all = limits.iter().map(|(bytes, _)| bytes.clone()).reduce(|one, other| one.min(&other))?;
+        Some((all, *span))
     }
 }
 

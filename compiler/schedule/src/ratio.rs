@@ -38,6 +38,11 @@ impl Ratio {
         whole.try_into().ok()
     }
 
+    /// Whether it is smaller than another one.
+    pub fn is_below(self, other: Self) -> bool {
+        u128::from(self.above) * u128::from(other.below) < u128::from(other.above) * u128::from(self.below)
+    }
+
     /// Whether it is larger than a whole number.
     pub fn is_above(self, most: u64) -> bool {
         u128::from(self.above) > u128::from(self.below) * u128::from(most)

@@ -27,10 +27,10 @@
 (use (name) @function)
 (tie (name) @variable)
 
-["activation" "all" "at" "auto" "block" "bubble" "checkpoint" "cost" "cut" "data" "devices" "every"
- "fill" "from" "host" "input" "layer" "let" "loss" "memory" "microbatches" "minimum" "model"
+["activation" "all" "at" "auto" "block" "bubble" "checkpoint" "cost" "cut" "data" "device" "devices" "every"
+ "fill" "frozen" "from" "host" "input" "layer" "let" "loss" "memory" "microbatches" "minimum" "model"
  "normal" "numbers" "of" "offload" "on" "ones" "optimizer" "order" "output" "param" "peak" "pipeline" "place"
- "precision" "recompute" "require" "schedule" "seed" "slices" "slots" "stages" "steps" "synthetic"
+ "precision" "recompute" "require" "schedule" "seed" "slices" "slots" "speed" "stages" "steps" "synthetic"
  "train" "warmup" "weight" "weights" "with" "zero" "zeros"] @keyword
 "import" @keyword.import
 ["if" "then" "else"] @keyword.conditional

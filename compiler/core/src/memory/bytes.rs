@@ -4,6 +4,7 @@
 //! What is alive follows from the allocs and frees of the device's own instructions, so it does not depend on time.
 
 use crate::memory::peak_breakdown::{Contributor, Fullest};
+use pipe_ir::capacity::Capacity;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::{DeviceProgram, Program};
 use pipe_ir::units::Bytes;
@@ -36,9 +37,9 @@ pub fn check(
     for (index, device) in program.devices.iter().enumerate() {
         let id = DeviceId::from_index(index);
         let (peak, needed) = (device.peak, pipeline.needed(device));
-        if let Some((memory, span)) = pipeline.memory.filter(|(memory, _)| needed > *memory) {
-            let message = format!("{id} needs {needed}, but has {memory}");
-            let mut diagnostic = Diagnostic::error(Code::MemoryExceeded, span, format!("{memory} each"), message);
+        if let Some((capacity, span)) = pipeline.memory.as_ref().filter(|(capacity, _)| needed > capacity.of(id)) {
+            let message = format!("{id} needs {needed}, but has {}", capacity.of(id));
+            let mut diagnostic = Diagnostic::error(Code::MemoryExceeded, *span, of_each(capacity, id), message);
             let fullest = Fullest::of(program, device);
             if let Some(run) = fullest.task {
                 let scheduled = ScheduledTask::of_run(&schedule.orders[index], run);
@@ -56,13 +57,21 @@ pub fn check(
             } else {
                 "more devices, a schedule with a lower peak or `recompute all`"
             };
-            let help = format!("`memory {memory_enough}KiB` is enough; {others} may be");
-            found.push(diagnostic.help(help));
+            let enough = match capacity.differs() {
+                true => format!("{}KiB on {id} are enough", needed.0.div_ceil(1024)),
+                false => format!("`memory {memory_enough}KiB` is enough"),
+            };
+            found.push(diagnostic.help(format!("{enough}; {others} may be")));
         }
-        if let Some((memory, span)) = pipeline.host.filter(|(memory, _)| device.host.arena > *memory) {
-            let message = format!("{id} needs {} of its host's memory, but may use {memory}", device.host.arena);
-            let error = Diagnostic::error(Code::MemoryExceeded, span, format!("{memory} each"), message);
-            found.push(error.help(format!("use more devices, offload less, or `host {host_enough}KiB`")));
+        if let Some((capacity, span)) = pipeline.host.as_ref().filter(|(own, _)| device.host.arena > own.of(id)) {
+            let (needed, has) = (device.host.arena, capacity.of(id));
+            let message = format!("{id} needs {needed} of its host's memory, but may use {has}");
+            let error = Diagnostic::error(Code::MemoryExceeded, *span, of_each(capacity, id), message);
+            let enough = match capacity.differs() {
+                true => format!("{}KiB of the host for {id}", needed.0.div_ceil(1024)),
+                false => format!("`host {host_enough}KiB`"),
+            };
+            found.push(error.help(format!("use more devices, offload less, or {enough}")));
         }
         for requirement in &pipeline.requirements {
             if let Some(limit) = requirement.memory().filter(|limit| needed > *limit) {
@@ -74,6 +83,12 @@ pub fn check(
         }
     }
     if found.is_empty() { Ok(()) } else { Err(found) }
+}
+
+/// What is said of the line that gives a device its bytes.
+fn of_each(capacity: &Capacity, device: DeviceId) -> String {
+    let bytes = capacity.of(device);
+    if capacity.differs() { format!("{bytes} on {device}") } else { format!("{bytes} each") }
 }
 
 fn alive(mut diagnostic: Diagnostic, contributors: &[Contributor]) -> Diagnostic {

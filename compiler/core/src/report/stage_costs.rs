@@ -187,10 +187,11 @@ impl Report {
         let Some(pipeline) = &analysis.pipeline else { return };
         let Some(transformer) = &pipeline.transformer else { return };
         self.account.model = Some(ModelReport::new(transformer, analysis));
-        let limit = pipeline.byte_limit().map(|(bytes, _)| bytes.0);
+        let limit = pipeline.byte_limit().map(|(bytes, _)| bytes);
+        let limit = |device: DeviceId| limit.as_ref().map(|limit| limit.of(device).0);
         let fullest: Vec<Fullest> = program.devices.iter().map(|device| Fullest::of(program, device)).collect();
-        for (report, fullest) in self.per_device.iter_mut().zip(&fullest) {
-            report.limit_bytes = limit;
+        for ((device, report), fullest) in (0..).map(DeviceId).zip(&mut self.per_device).zip(&fullest) {
+            report.limit_bytes = limit(device);
             let rows = fullest.contributors(program, &stages.accounts);
             report.holds = rows.into_iter().map(|row| HoldReport { what: row.what, bytes: row.bytes.0 }).collect();
         }
@@ -205,7 +206,7 @@ impl Report {
             if let Some(found) =
                 homes.iter().map(on).max_by_key(|(device, _, kept)| (*kept, std::cmp::Reverse(*device)))
             {
-                self.account.per_stage.push(stage_report(stage, account, found, limit));
+                self.account.per_stage.push(stage_report(stage, account, found, limit(found.0)));
             }
         }
     }

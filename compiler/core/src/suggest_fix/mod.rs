@@ -62,6 +62,11 @@ impl Alternative {
         self.peak <= self.limit
     }
 
+    /// How much more it needs than it has, or less.
+    const fn excess(&self) -> i128 {
+        self.peak.0 as i128 - self.limit.0 as i128
+    }
+
     /// As a pipeline would say it, `` `rows = 1`, `microbatches 16` ``, or the command that it was made of.
     pub fn words(&self) -> String {
         if let Some(options) = &self.options {
@@ -90,12 +95,12 @@ pub(crate) fn advise(
     found: &mut [Diagnostic],
 ) -> Vec<Alternative> {
     let limit = analysis.pipeline.as_ref().filter(|own| own.transformer.is_some()).and_then(Pipeline::byte_limit);
-    let Some((limit, span)) = limit else { return Vec::new() };
+    let Some((_, span)) = limit else { return Vec::new() };
     let mut found = about_memory(analysis, found, span);
     if found.is_empty() {
         return Vec::new();
     }
-    let Some(tried) = (Trials { files, request, limit, base: None }).run() else { return Vec::new() };
+    let Some(tried) = (Trials { files, request, base: None }).run() else { return Vec::new() };
     let help = help(&tried);
     let name = analysis.pipeline.as_ref().map(|own| own.name.as_str());
     let declared = files.root_pipelines().find(|declared| Some(declared.name.text.as_str()) == name);
@@ -120,7 +125,6 @@ fn about_memory<'f>(analysis: &Analysis, found: &'f mut [Diagnostic], limit: Spa
 struct Trials<'a> {
     files: &'a Files,
     request: &'a Request,
-    limit: Bytes,
     /// The time that a step takes all devices together, and the devices, as the target is.
     base: Option<(u128, u64)>,
 }
@@ -139,11 +143,14 @@ impl Trials<'_> {
                 job.is_none_or(|job| job.options(change, &best.settings, best.n_microbatches).is_some())
             };
             let changes: Vec<Change> = candidates(&best).into_iter().filter(may).map(joined).collect();
-            let round: Vec<Alternative> =
-                changes.iter().filter_map(|change| self.attempt(change)).filter(|one| one.peak < best.peak).collect();
+            let round: Vec<Alternative> = changes
+                .iter()
+                .filter_map(|change| self.attempt(change))
+                .filter(|one| one.excess() < best.excess())
+                .collect();
             let is_free = |one: &&Alternative| one.extra == 0 && one.times_devices == 1;
-            let free = round.iter().filter(is_free).min_by_key(|one| one.peak).cloned();
-            let any = round.iter().min_by_key(|one| (one.times_devices, one.peak)).cloned();
+            let free = round.iter().filter(is_free).min_by_key(|one| one.excess()).cloned();
+            let any = round.iter().min_by_key(|one| (one.times_devices, one.excess())).cloned();
             tried.extend(round);
             let fit = tried.iter().filter(|one| one.fits());
             if fit.clone().any(|one| is_free(&one)) {
@@ -176,8 +183,10 @@ impl Trials<'_> {
         let program = analysis.program(&stages, &analysis.lowering());
         let program = offload::settle(&mut analysis, program, &stages, &request);
         let schedule = &analysis.schedule;
+        let (limit, _) = analysis.pipeline.as_ref()?.byte_limit()?;
         let peaks = (0..).map(DeviceId).zip(program.devices.iter().map(|device| device.peak));
-        let (device, peak) = peaks.max_by_key(|(device, peak)| (*peak, std::cmp::Reverse(*device)))?;
+        let excess = |device: DeviceId, peak: Bytes| i128::from(peak.0) - i128::from(limit.of(device).0);
+        let (device, peak) = peaks.max_by_key(|(device, peak)| (excess(*device, *peak), std::cmp::Reverse(*device)))?;
         let devices = schedule.n_devices() as u64 * settings.tensor;
         // Smaller models are timed in smaller units, unless the costs are said.
         let is_said = request.cluster.is_some() || request.given(analysis.pipeline.as_ref()).is_some();
@@ -192,7 +201,7 @@ impl Trials<'_> {
             change: change.to_vec(),
             device,
             peak,
-            limit: self.limit,
+            limit: limit.of(device),
             extra: u64::try_from(extra).unwrap_or(u64::MAX),
             times_devices: devices / base_devices.max(1),
             n_microbatches,
@@ -238,7 +247,7 @@ fn help(tried: &[Alternative]) -> String {
     let Some(first) = tried.first() else { return "no other setting that was tried takes less".to_owned() };
     let Alternative { device, peak, limit, .. } = first;
     if !first.fits() {
-        let least = tried.iter().min_by_key(|one| one.peak).unwrap_or(first);
+        let least = tried.iter().min_by_key(|one| one.excess()).unwrap_or(first);
         let (words, peak, device) = (least.words(), least.peak, least.device);
         return format!("no change of the settings that was tried fits; least is {peak} on {device}, with {words}");
     }

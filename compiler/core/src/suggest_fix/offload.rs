@@ -6,6 +6,7 @@ use super::about_memory;
 use crate::Request;
 use crate::analyze::Analysis;
 use crate::timing::Setting;
+use pipe_ir::capacity::Capacity;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::{DeviceProgram, Program};
 use pipe_ir::units::Bytes;
@@ -31,7 +32,7 @@ pub(crate) fn advise(analysis: &Analysis, stages: &StageSet, found: &mut [Diagno
     let mut help = Vec::new();
     let with = |options: Options| {
         let program = analysis.program(stages, &options);
-        Some((options, fullest(pipeline, &program, limit)?))
+        Some((options, fullest(pipeline, &program, &limit)?))
     };
     if let Some((options, (device, needed, _))) = divided.filter_map(with).next() {
         help.push(format!("`zero {}` would fit: {device} then needs {needed}", options.zero));
@@ -58,13 +59,13 @@ pub(crate) fn advise(analysis: &Analysis, stages: &StageSet, found: &mut [Diagno
 pub(crate) fn settle(analysis: &mut Analysis, program: Program, stages: &StageSet, request: &Request) -> Program {
     let Some(pipeline) = analysis.pipeline.as_ref().filter(|own| own.may_offload) else { return program };
     let Some((limit, _)) = pipeline.byte_limit() else { return program };
-    if fullest(pipeline, &program, limit).is_some() {
+    if fullest(pipeline, &program, &limit).is_some() {
         return program;
     }
     let setting = Setting { stages, pipeline: Some(pipeline), request };
     let with = |offload: Offload| {
         let program = analysis.program(stages, &Options { offload, ..analysis.lowering() });
-        fullest(pipeline, &program, limit)?;
+        fullest(pipeline, &program, &limit)?;
         let (timeline, _) = setting.copied((&analysis.schedule, &analysis.order, &analysis.costs), &program);
         Some((timeline.makespan(), offload, program))
     };
@@ -103,13 +104,15 @@ fn offloads(analysis: &Analysis, stages: &StageSet, pipeline: &Pipeline) -> impl
 }
 
 /// The device that needs most, what that is, and what of the memory of hosts; none where something does not fit.
-fn fullest(pipeline: &Pipeline, program: &Program, limit: Bytes) -> Option<(DeviceId, Bytes, String)> {
-    let host = pipeline.host.map_or(Bytes(u64::MAX), |(host, _)| host);
+fn fullest(pipeline: &Pipeline, program: &Program, limit: &Capacity) -> Option<(DeviceId, Bytes, String)> {
+    let host = |device| pipeline.host.as_ref().map_or(Bytes(u64::MAX), |(host, _)| host.of(device));
     let needed = |code: &DeviceProgram| pipeline.needed(code);
-    let fits = |code: &DeviceProgram| needed(code) <= limit && code.host.arena <= host;
-    let devices = (0..).map(DeviceId).zip(&program.devices);
-    let most = devices.max_by_key(|(device, code)| (needed(code), std::cmp::Reverse(*device)));
-    let (device, code) = most.filter(|_| program.devices.iter().all(fits))?;
+    let fits = |(device, code): (DeviceId, &DeviceProgram)| {
+        needed(code) <= limit.of(device) && code.host.arena <= host(device)
+    };
+    let devices = || (0..).map(DeviceId).zip(&program.devices);
+    let most = devices().max_by_key(|(device, code)| (needed(code), std::cmp::Reverse(*device)));
+    let (device, code) = most.filter(|_| devices().all(fits))?;
     let of_hosts = program.devices.iter().map(|code| code.host.peak).max().unwrap_or_default();
     let host = match code.host.peak == of_hosts {
         true => format!("{of_hosts} of its host"),

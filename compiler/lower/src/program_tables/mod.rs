@@ -180,7 +180,7 @@ impl ProgramTables {
 
     /// What updates the weights of a stage.
     pub(super) fn update_of(&self, stage: StageId) -> Option<ExecId> {
-        self.weights.iter().find(|group| group.stages.first() == Some(&stage))?.update
+        self.weights.iter().filter(|group| group.stages.first() == Some(&stage)).find_map(|group| group.update)
     }
 
     /// Tasks run where their stage lives, updates wherever one of the stages lives that read the weights.

@@ -8,6 +8,7 @@ use pipe_ir::graph::TensorType;
 use pipe_syntax::ast::{self, LayerItem};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::source::Span;
+use std::collections::BTreeMap;
 
 /// What comes out of a layer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,7 +42,7 @@ impl Assembly<'_, '_> {
     pub(super) fn sources(
         &mut self,
         declaration: &ast::Layer,
-        (call, given): (&ast::Call, &[ast::Name]),
+        (call, given): (&ast::Call, &[ast::LayerName]),
         names: &Environment,
     ) -> Result<Vec<Option<usize>>, Diagnostic> {
         let name = &declaration.name.text;
@@ -74,8 +75,58 @@ impl Assembly<'_, '_> {
         }
     }
 
+    /// Gives a layer's output a name with an index, which it has in the whole model.
+    pub(super) fn define_indexed(&mut self, name: &ast::Name, index: &ast::Expr, layer: usize, names: &Environment) {
+        let Some(number) = self.whole(index, names) else { return };
+        let all = self.indexed.entry(name.text.clone()).or_default();
+        let span = Span { end: index.span.end, ..name.span };
+        if let Some((_, first)) = all.insert(number, (layer, span)) {
+            let message = format!("`{}[{number}]` is declared twice", name.text);
+            let error = Diagnostic::error(Code::DuplicateName, span, "declared again", message);
+            // In a loop it is the same place.
+            let error = if first == span { error } else { error.label(first, "declared here") };
+            self.found.push(error.help("each number has one layer: let the index count them"));
+        }
+    }
+
     /// The layer that a name stands for.
-    pub(super) fn source(&mut self, name: &ast::Name, names: &Environment) -> Option<usize> {
+    pub(super) fn source(&mut self, layer: &ast::LayerName, names: &Environment) -> Option<usize> {
+        let ast::LayerName { name, index, span } = layer;
+        let of_name = self.indexed.get(&name.text);
+        let known = |all: &BTreeMap<i64, _>| {
+            let numbers: Vec<String> = all.keys().map(ToString::to_string).collect();
+            match numbers.as_slice() {
+                [first, .., last] => format!("{first} to {last}"),
+                numbers => numbers.join(""),
+            }
+        };
+        match (index, of_name) {
+            (Some(index), Some(_)) => {
+                let number = self.whole(index, names)?;
+                let all = &self.indexed[&name.text];
+                if let Some((layer, _)) = all.get(&number) {
+                    return Some(*layer);
+                }
+                let message = format!("no layer before it is called `{}[{number}]`", name.text);
+                let error = Diagnostic::error(Code::UnknownName, *span, format!("this is {number}"), message);
+                let help = format!("`{}` has the numbers {} so far", name.text, known(all));
+                self.found.push(error.help(help));
+                return None;
+            }
+            (None, Some(all)) => {
+                let message = format!("`{}` has an index", name.text);
+                let error = Diagnostic::error(Code::WrongType, *span, "which one?", message);
+                let help = format!("write `{}[..]`: it has the numbers {} so far", name.text, known(all));
+                self.found.push(error.help(help));
+                return None;
+            }
+            (Some(_), None) if names.get(&name.text).is_some() => {
+                let message = format!("`{}` is one layer, and has no index", name.text);
+                self.found.push(Diagnostic::error(Code::WrongType, *span, "an index of it", message));
+                return None;
+            }
+            (_, None) => {}
+        }
         match names.get(&name.text) {
             Some(Value::Layer(number)) => return Some(number),
             Some(Value::Unknown) => {}
@@ -138,7 +189,7 @@ impl Assembly<'_, '_> {
 }
 
 /// An input takes one tensor, and all inputs are written where there are several.
-fn wrong_number(name: &str, call: &ast::Call, given: &[ast::Name], inputs: &[&ast::Name]) -> Diagnostic {
+fn wrong_number(name: &str, call: &ast::Call, given: &[ast::LayerName], inputs: &[&ast::Name]) -> Diagnostic {
     let written = match inputs {
         [] => "no input".to_owned(),
         [input] => format!("one input, `{}`", input.text),

@@ -31,6 +31,8 @@ pub(super) struct Instance<'a, 'm> {
     pub inputs: Vec<Option<(usize, TensorType)>>,
     /// Its weights that are those of layers before, by name.
     pub ties: BTreeMap<String, Tied>,
+    /// Whether the model says that none of its weights is trained.
+    pub is_frozen: bool,
     /// The model's data tensors so far, with the places of their declarations.
     pub data: &'m mut Vec<(DataTensor, Span)>,
 }
@@ -100,8 +102,9 @@ impl Instance<'_, '_> {
         match item {
             LayerItem::Input { name } => self.input(draft, name),
             LayerItem::Data { name, dtype, shape, span } => self.data(draft, name, *dtype, (shape, *span)),
-            LayerItem::Weight { name, shape, init, span } => {
-                draft.weight(name, (shape, *span), init, self.ties.get(&name.text));
+            LayerItem::Weight { name, shape, init, frozen, span } => {
+                let is_frozen = self.is_frozen || frozen.is_some();
+                draft.weight(name, (shape, *span), (init, is_frozen), self.ties.get(&name.text));
             }
             LayerItem::Let(binding) => {
                 let value = draft.evaluator().value(&binding.value);
@@ -196,7 +199,13 @@ impl Draft<'_> {
         self.names.define(name, value, self.found);
     }
 
-    fn weight(&mut self, name: &ast::Name, (shape, span): (&[ast::Expr], Span), init: &ast::Init, tied: Option<&Tied>) {
+    fn weight(
+        &mut self,
+        name: &ast::Name,
+        (shape, span): (&[ast::Expr], Span),
+        (init, is_frozen): (&ast::Init, bool),
+        tied: Option<&Tied>,
+    ) {
         let shape = self.evaluator().shape(shape, span);
         let init = self.init(init);
         let (Ok(shape), Ok(init)) = (shape, init) else {
@@ -210,7 +219,7 @@ impl Draft<'_> {
             self.found.push(diagnostic.label(span, format!("this is {ty}")).help("tied weights have one shape"));
         }
         let owner = tied.map(|tied| tied.owner);
-        self.weights.push(Weight { name: name.text.clone(), ty, init, owner });
+        self.weights.push(Weight { name: name.text.clone(), ty, init, is_frozen, owner });
         self.leaves.push((node, name.clone()));
         self.define(name, Value::Tensor(node));
     }

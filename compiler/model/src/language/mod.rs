@@ -29,6 +29,9 @@ use pipe_syntax::files::Files;
 use pipe_syntax::source::Span;
 use std::collections::BTreeMap;
 
+/// The most turns that the loops of a model may have, all together.
+const MAX_TURNS: u32 = 100_000;
+
 /// The most layers that a model may have.
 pub const MAX_LAYERS: usize = 512;
 
@@ -71,6 +74,8 @@ pub(super) fn elaborate_with<'a>(
         layers: Vec::new(),
         data: Vec::new(),
         made: Vec::new(),
+        indexed: BTreeMap::new(),
+        turns: 0,
         found: Vec::new(),
         declared: &model.name,
     };
@@ -112,16 +117,24 @@ struct Assembly<'a, 'f> {
     data: Vec<(DataTensor, Span)>,
     /// Every layer so far, also those that are wrong.
     made: Vec<Made>,
+    /// Layers by name and index, whatever braces they stand in.
+    indexed: BTreeMap<String, BTreeMap<i64, (usize, Span)>>,
+    /// How many turns loops have had.
+    turns: u32,
     found: Diagnostics,
     declared: &'a ast::Name,
 }
 
+/// A name of a layer's output, perhaps with an index.
+type Named<'a> = (&'a ast::Name, Option<&'a ast::Expr>);
+
 /// A layer as the model writes it.
 struct Use<'a> {
-    name: Option<&'a ast::Name>,
+    name: Option<Named<'a>>,
     call: &'a ast::Call,
-    sources: &'a [ast::Name],
+    sources: &'a [ast::LayerName],
     ties: &'a [ast::Tie],
+    is_frozen: bool,
 }
 
 impl<'a> Assembly<'a, '_> {
@@ -133,15 +146,22 @@ impl<'a> Assembly<'a, '_> {
             match item {
                 ast::ModelItem::Let(binding) => match &binding.value.kind {
                     ast::ExprKind::Call(call) if self.is_layer(call) => {
-                        self.layer(&Use { name: Some(&binding.name), call, sources: &[], ties: &[] }, names);
+                        self.layer(
+                            &Use { name: Some((&binding.name, None)), call, sources: &[], ties: &[], is_frozen: false },
+                            names,
+                        );
                     }
                     _ => {
                         let value = names.number(&binding.value, &mut self.found);
                         names.define(&binding.name, value, &mut self.found);
                     }
                 },
-                ast::ModelItem::Layer(ast::LayerUse { name, call, sources, ties }) => {
-                    self.layer(&Use { name: name.as_ref(), call, sources, ties }, names);
+                ast::ModelItem::Layer(ast::LayerUse { name, call, sources, ties, frozen }) => {
+                    let name = name.as_ref().map(|it| (&it.name, it.index.as_ref()));
+                    self.layer(&Use { name, call, sources, ties, is_frozen: frozen.is_some() }, names);
+                }
+                ast::ModelItem::For { variable, start, end, body } => {
+                    self.count(variable, (start, end), body, names);
                 }
                 ast::ModelItem::Repeat { count, body, .. } => self.repeat(count, body, names),
             }
@@ -157,12 +177,8 @@ impl<'a> Assembly<'a, '_> {
     }
 
     fn repeat(&mut self, count: &'a ast::Expr, body: &'a [ast::ModelItem], names: &Environment) {
-        let value = names.number(count, &mut self.found);
         // Once is enough to find what is wrong inside.
-        let times = value.as_whole().unwrap_or(1);
-        if value.as_whole().is_none() && value != Value::Unknown {
-            self.found.push(value.is_not_whole(count.span));
-        }
+        let times = self.whole(count, names).unwrap_or(1);
         for _ in 0..times.max(0) {
             let before = self.made.len();
             self.items(body, &mut names.clone());
@@ -172,14 +188,54 @@ impl<'a> Assembly<'a, '_> {
         }
     }
 
+    /// `for k in 0..depth { .. }`
+    fn count(
+        &mut self,
+        variable: &'a ast::Name,
+        (start, end): (&'a ast::Expr, &'a ast::Expr),
+        body: &'a [ast::ModelItem],
+        names: &Environment,
+    ) {
+        let (first, behind) = (self.whole(start, names), self.whole(end, names));
+        let (Some(first), Some(behind)) = (first, behind) else { return };
+        let before = self.found.len();
+        for number in first..behind {
+            self.turns += 1;
+            if self.turns > MAX_TURNS {
+                let message = format!("the loops of the model have more than {MAX_TURNS} turns");
+                let error = Diagnostic::error(Code::TooLarge, end.span, format!("this is {behind}"), message);
+                self.found.push(error.help(format!("a model has at most {MAX_LAYERS} layers")));
+            } else {
+                let mut inside = names.clone();
+                inside.define(variable, Value::whole(number), &mut self.found);
+                self.items(body, &mut inside);
+            }
+            // Once is enough to find what is wrong inside.
+            if self.is_full() || self.found.len() > before {
+                break;
+            }
+        }
+    }
+
+    /// The value of an expression that must be a whole number.
+    fn whole(&mut self, expr: &ast::Expr, names: &Environment) -> Option<i64> {
+        let value = names.number(expr, &mut self.found);
+        if value.as_whole().is_none() && value != Value::Unknown {
+            self.found.push(value.is_not_whole(expr.span));
+        }
+        value.as_whole()
+    }
+
     /// The next layer.
     fn layer(&mut self, layer: &Use<'a>, names: &mut Environment) {
         let number = self.made.len();
         let made = self.make(number, layer, names);
         made.sources.iter().for_each(|source| self.made[*source].n_readers += 1);
         self.made.push(made);
-        if let Some(name) = layer.name {
-            names.define(name, Value::Layer(number), &mut self.found);
+        match layer.name {
+            Some((name, None)) => names.define(name, Value::Layer(number), &mut self.found),
+            Some((name, Some(index))) => self.define_indexed(name, index, number, names),
+            None => {}
         }
     }
 
@@ -219,7 +275,9 @@ impl<'a> Assembly<'a, '_> {
             });
         let values = values.collect::<Vec<_>>().join(", ");
         let data = &mut self.data;
-        let instance = Instance { declaration, precision, call: call.span, name, values, inputs, ties, data };
+        let is_frozen = layer.is_frozen;
+        let instance =
+            Instance { declaration, precision, call: call.span, name, values, inputs, ties, is_frozen, data };
         let (layer, flow) = instance.elaborate(arguments, &mut self.found);
         made.weights = layer.iter().flat_map(|layer| layer.weights.clone()).collect();
         self.layers.extend(layer);

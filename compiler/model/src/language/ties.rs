@@ -59,7 +59,7 @@ impl Assembly<'_, '_> {
             // A layer with mistakes has no weights; those are reported.
             if !weights.is_empty() {
                 let all = weights.iter().map(|weight| weight.name.as_str());
-                let unknown = unknown_weight(&tie.layer.text, &tie.owner, all);
+                let unknown = unknown_weight(&tie.layer.name.text, &tie.owner, all);
                 self.found.push(unknown);
             }
             return None;

@@ -15,7 +15,7 @@ use crate::graph::bundle::{Bundle, ValueOffset, add_value};
 use crate::graph::tape::Leaf;
 use crate::{Model, WeightId};
 use passes::{Ends, Output, OutputGradient, Places, passes};
-use pipe_ir::ids::{ExecId, StageId, ValueId};
+use pipe_ir::ids::{ExecId, NodeId, StageId, ValueId};
 use pipe_ir::program::Exec;
 use pipe_ir::task::TaskKind;
 use pipe_ir::training::Optimizer;
@@ -142,30 +142,37 @@ fn stages_of_slice(model: &Model, request: &StageRequest<'_>, slice: Position) -
         carry(&mut set.values, id, &stage, slice, &mut ends);
         let execs = passes(&mut set.values, id, &stage, &ends);
         set.stages.push(register(&mut set.execs, execs, *kinds));
-        if let Some((parameters, gradients)) = weights.values {
+        if let Some((parameters, gradients)) = weights.trained {
             let update = weights.update.map(|update| add_exec(&mut set.execs, update));
             set.weights.push(WeightGroup { parameters, gradients: Some(gradients), update, stages: vec![id] });
+        }
+        if let Some(parameters) = weights.frozen {
+            set.weights.push(WeightGroup { parameters, gradients: None, update: None, stages: vec![id] });
         }
     }
     set
 }
 
 /// Lets a stage use weights of stages before, and adds up their gradients where the owner's are.
-/// `owners` says where each weight lies, and where its gradient is added up.
+/// `owners` says where each weight lies, and where its gradient is added up, if it is trained.
 fn tie(
     groups: &mut [WeightGroup],
     id: StageId,
     stage: &StageTape,
     weights: &mut PlacedWeights,
-    owners: &mut BTreeMap<WeightId, (ValueOffset, ValueOffset)>,
+    owners: &mut BTreeMap<WeightId, (ValueOffset, Option<ValueOffset>)>,
 ) {
-    for (owner, (own, gradient)) in stage.owned.iter().zip(weights.parameters.iter().zip(&weights.gradients)) {
-        owners.insert(*owner, (own.1, gradient.1));
+    let at = |places: &[(NodeId, ValueOffset)], node: NodeId| {
+        places.iter().find(|(other, _)| *other == node).map(|(_, place)| *place)
+    };
+    for (owner, (node, _)) in stage.owned.iter().zip(&stage.weights) {
+        let own = at(&weights.parameters, *node).expect("every weight has a place");
+        owners.insert(*owner, (own, at(&weights.gradients, *node)));
     }
     for (node, owner) in &stage.tied {
         let (own, gradient) = owners[owner];
         weights.parameters.push((*node, own));
-        weights.gradients.push((*node, gradient));
+        weights.gradients.extend(gradient.map(|gradient| (*node, gradient)));
         let group = groups.iter_mut().find(|group| group.parameters == own.value);
         group.into_iter().filter(|group| !group.stages.contains(&id)).for_each(|group| group.stages.push(id));
     }

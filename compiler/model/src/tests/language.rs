@@ -227,3 +227,46 @@ fn layers_without_functions_of_their_name_are_meant_as_layers() {
     let found = elaborate(&wrong, &[]).expect_err("a slip");
     assert_eq!(found[0].message, "no layer is called `dens`");
 }
+
+#[test]
+fn loops_count_and_layers_have_indices() {
+    let join = "layer join() { input x input y output x + y } model m";
+    let text = SOUND.replace("model m", join).replace(
+        "repeat n { middle(hidden) }",
+        "for k in 0..n { let skip[k] = middle(hidden) }
+        let x[0] = middle(hidden)
+        for k in 0..n { let x[k + 1] = join() from x[k], skip[n - 1 - k] }",
+    );
+    let looped = sound(&text, &[("n", 3)]);
+    let written = SOUND.replace("model m", join).replace(
+        "repeat n { middle(hidden) }",
+        "let a = middle(hidden) let b = middle(hidden) let c = middle(hidden)
+        let p = middle(hidden)
+        let q = join() from p, c let r = join() from q, b let s = join() from r, a",
+    );
+    let written = sound(&written, &[("n", 3)]);
+    let inputs = |model: &crate::Model| model.layers.iter().map(|layer| layer.inputs.clone()).collect::<Vec<_>>();
+    assert_eq!(inputs(&looped), inputs(&written));
+    assert_eq!(inputs(&looped)[5..8], [vec![4, 3], vec![5, 2], vec![6, 1]]);
+    // A loop may count from anywhere, and inside of another one.
+    let nested = SOUND.replace("repeat n { middle(hidden) }", "for k in 2..4 { for j in 0..k { middle(hidden) } }");
+    assert_eq!(sound(&nested, &[]).layers.len(), 7);
+}
+
+#[test]
+fn indices_of_layers_are_checked() {
+    let repeat = "repeat n { middle(hidden) }";
+    let after = |lines: &str| format!("for k in 0..n {{ let x[k] = middle(hidden) }} {lines}");
+    for (lines, expected) in [
+        ("middle(hidden) from x[2]", ("unknown-name", "x[2]")),
+        ("middle(hidden) from x", ("wrong-type", "x")),
+        ("let a = middle(hidden) middle(hidden) from a[0]", ("wrong-type", "a[0]")),
+        ("let x[1] = middle(hidden)", ("duplicate-name", "x[1")),
+        ("middle(hidden) from y[0]", ("unknown-name", "y")),
+        ("for j in 0..n / 0.5 + 0.5 { middle(hidden) }", ("wrong-type", "n / 0.5 + 0.5")),
+        ("for j in 0..99999 { for k in 0..99999 { } }", ("too-large", "99999")),
+    ] {
+        assert_found(repeat, &after(lines), &[expected]);
+    }
+    assert_found(repeat, "for k in 0..n { let x[0] = middle(hidden) }", &[("duplicate-name", "x[0")]);
+}

@@ -7,4 +7,5 @@ pub mod durations;
 pub mod latency;
 pub mod reductions;
 pub mod sharing;
+pub mod speeds;
 pub mod timeline;

@@ -11,6 +11,7 @@ use pipe_compiler::elaborate::{self, elaborate, schedule_of};
 use pipe_compiler::report::costs::DerivedCostReport;
 use pipe_compiler::report::{Finding, Report};
 use pipe_compiler::{Compilation, Request, compile};
+use pipe_ir::capacity::Capacity;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::units::Bytes;
 use pipe_model::pipeline::Pipeline;
@@ -43,7 +44,7 @@ pub struct Prepared {
     /// Whether the root's pipeline says what lives with the hosts.
     says_offload: bool,
     /// What devices may hold, if it is counted in bytes.
-    limit: Option<Bytes>,
+    limit: Option<Capacity>,
     /// What of the target the search leaves out, with its places in the sources of the target.
     pub warnings: Diagnostics,
     /// The same for programs.
@@ -125,7 +126,7 @@ impl Prepared {
         let Ok((stages, halves)) = stages else { return Ok(self) };
         let limit = analysis.pipeline.as_ref().and_then(Pipeline::byte_limit);
         let Some((limit, _)) = limit else { return Ok(self) };
-        self.limit = Some(limit);
+        self.limit = Some(limit.clone());
         let offload = analysis.pipeline.as_ref().map(|pipeline| pipeline.offload).unwrap_or_default();
         let peaks: Vec<Bytes> = if offload.any() {
             // Chunks take the room that there is: only without a limit they say how little they
@@ -139,13 +140,13 @@ impl Prepared {
         // What is found may need more of it to be away than the target does.
         let may_offload = analysis.pipeline.as_ref().is_some_and(|pipeline| pipeline.may_offload);
         let away = if may_offload { Offload::ALL.into_iter().fold(offload, Offload::and) } else { offload };
-        let counted = in_bytes(&mut self.problem, &halves.unwrap_or(stages), &peaks, (limit, away));
+        let counted = in_bytes(&mut self.problem, &halves.unwrap_or(stages), &peaks, (&limit, away));
         self.problem.set_bound();
         counted.map_err(|missing| {
             let span = analysis
                 .pipeline
                 .as_ref()
-                .and_then(|pipeline| pipeline.memory)
+                .and_then(|pipeline| pipeline.memory.as_ref())
                 .map_or(analysis.schedule.span, |at| at.1);
             let (device, bytes) = missing.first().copied().unwrap_or((DeviceId(0), 0));
             let bytes = Bytes(bytes.unsigned_abs());
@@ -166,7 +167,7 @@ impl Prepared {
         let is_memory = |code: Code| matches!(code, Code::MemoryExceeded | Code::RequirementFailed);
         let is_full = compilation.diagnostics.iter().any(|found| is_memory(found.code));
         let report = &compilation.report;
-        self.limit.is_some_and(|limit| is_full && tighten(&mut self.problem, &found.orders, report, limit))
+        self.limit.as_ref().is_some_and(|limit| is_full && tighten(&mut self.problem, &found.orders, report, limit))
     }
 
     /// Orders that may fit although the estimate says otherwise: the target's own, and one microbatch after

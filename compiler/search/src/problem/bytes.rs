@@ -17,6 +17,7 @@
 
 use super::target::Problem;
 use pipe_compiler::report::{DeviceReport, Report};
+use pipe_ir::capacity::Capacity;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
@@ -40,7 +41,7 @@ pub(crate) fn in_bytes(
     problem: &mut Problem,
     stages: &StageSet,
     peaks: &[Bytes],
-    (limit, offload): (Bytes, Offload),
+    (limit, offload): (&Capacity, Offload),
 ) -> Result<(), Vec<(DeviceId, i64)>> {
     let saved = saved(stages, problem.schedule.n_stages(), offload);
     for series in problem.job.series.iter_mut() {
@@ -60,7 +61,8 @@ pub(crate) fn in_bytes(
         let order = own.as_ref().map(|orders| orders[device].as_slice()).unwrap_or_default();
         let beside = bytes(Some(peak.0)) - held(&problem.job, order.iter().copied());
         let one = least(&problem.job, device);
-        let capacity = bytes(Some(limit.0)) - beside;
+        let limit = limit.of(device).0;
+        let capacity = bytes(Some(limit)) - beside;
         if capacity < one {
             missing.push((device, one - capacity));
         }
@@ -69,7 +71,7 @@ pub(crate) fn in_bytes(
         let forwards = own.filter(|series| series.kind == TaskKind::Forward);
         let kept = forwards.map(|series| saved[series.stage.index()].kept).sum::<i64>();
         // Of activations that may be away, any number can be under way.
-        let most = if offload.activations { UNLIMITED } else { bytes(Some(limit.0)) - kept };
+        let most = if offload.activations { UNLIMITED } else { bytes(Some(limit)) - kept };
         problem.job.most[device] = most;
         problem.memory[device.index()] = most.max(0).unsigned_abs();
     }
@@ -98,16 +100,17 @@ fn least(job: &Job, device: DeviceId) -> i64 {
 
 /// Leaves less room on the devices that have too little for what was found: less than that holds,
 /// but enough for one microbatch. Whether there is any such device with more room than that.
-pub(crate) fn tighten(problem: &mut Problem, found: &Orders, report: &Report, limit: Bytes) -> bool {
-    let over = |device: &DeviceReport| bytes(device.peak_bytes) - bytes(Some(limit.0));
-    let worst = report.per_device.iter().map(over).max().unwrap_or(0);
+pub(crate) fn tighten(problem: &mut Problem, found: &Orders, report: &Report, limit: &Capacity) -> bool {
+    let over = |(id, device): (DeviceId, &DeviceReport)| bytes(device.peak_bytes) - bytes(Some(limit.of(id).0));
+    let worst = (0..).map(DeviceId).zip(&report.per_device).map(over).max().unwrap_or(0);
     let job = &mut problem.job;
     let mut any = false;
     for (index, device) in (0..).map(DeviceId).zip(&report.per_device) {
+        let over = over((index, device));
         // Where no peak is too high, the arena is: the fullest devices get less.
-        if over(device) > 0 || worst <= 0 && over(device) == worst {
+        if over > 0 || worst <= 0 && over == worst {
             let held = held(job, found[index].iter().copied());
-            let room = (job.capacity[index].min(held) - over(device).max(1)).max(least(job, index));
+            let room = (job.capacity[index].min(held) - over.max(1)).max(least(job, index));
             any |= room < job.capacity[index];
             job.capacity[index] = job.capacity[index].min(room);
         }

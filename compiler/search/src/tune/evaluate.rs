@@ -64,7 +64,7 @@ pub(super) fn evaluate(
     if bytes > problem.limit && !is_exact {
         return Ok(StepTime { time, device, bytes, host: Bytes::ZERO, is_exact });
     }
-    let (latency, budget) = (timed.costs.latency.clone(), Some(problem.limit));
+    let (latency, budget) = (timed.costs.latency.clone(), Some(problem.limit.into()));
     let apart = timed.costs.are_slower_at_once();
     let options = pipe_lower::Options { latency, offload, budget, apart, ..pipe_lower::Options::default() };
     let program = lower(schedule, &timed.timeline, &stages, &options);

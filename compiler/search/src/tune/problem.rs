@@ -108,7 +108,7 @@ pub fn problem(
         u64::from(schedule.microbatches_of_step()).saturating_mul(settings.rows).saturating_mul(settings.data);
     let path = transformer.config.path.clone();
     let config = files.config(&path).map(|(_, text)| text.to_owned()).unwrap_or_default();
-    let limits = pipeline.byte_limit().map(|(bytes, _)| bytes).into_iter().chain([cluster.memory()]);
+    let limits = pipeline.byte_limit().map(|(bytes, _)| bytes.least()).into_iter().chain([cluster.memory()]);
     let limit = request.device_memory.or(limits.min()).unwrap_or_default();
     let Pipeline { name, span, .. } = pipeline;
     let (nothing, mut standard) = (Source { name: "std".to_owned(), text: String::new() }, Sources::default());

@@ -34,6 +34,8 @@ pub enum LayerItem {
         shape: Vec<Expr>,
         /// Its elements before the first step.
         init: Init,
+        /// Where it says that it is not trained.
+        frozen: Option<Span>,
         /// The whole line.
         span: Span,
     },
@@ -88,19 +90,43 @@ pub enum ModelItem {
         /// The whole item.
         span: Span,
     },
+    /// `for k in 0..depth { ... }`.
+    For {
+        /// What counts.
+        variable: Name,
+        /// The first number.
+        start: Expr,
+        /// The number behind the last one.
+        end: Expr,
+        /// What is repeated.
+        body: Vec<Self>,
+    },
+}
+
+/// The name of a layer's output: `left`, or `skip[k]`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LayerName {
+    /// What it is called.
+    pub name: Name,
+    /// Which one of several that are called so.
+    pub index: Option<Expr>,
+    /// All of it.
+    pub span: Span,
 }
 
 /// `let x = head(hidden, vocab) from y, z`: a layer in a model. The name and what flows in may be missing.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LayerUse {
     /// What its output is called.
-    pub name: Option<Name>,
+    pub name: Option<LayerName>,
     /// The layer with its arguments.
     pub call: Call,
     /// The layers whose outputs flow in; empty where nothing is said.
-    pub sources: Vec<Name>,
+    pub sources: Vec<LayerName>,
     /// Weights that are those of layers before it.
     pub ties: Vec<Tie>,
+    /// Where it says that none of its weights is trained.
+    pub frozen: Option<Span>,
 }
 
 /// `table = words.table`: a weight that is the one of another layer.
@@ -109,7 +135,7 @@ pub struct Tie {
     /// The layer's own name for it.
     pub weight: Name,
     /// The layer that has it.
-    pub layer: Name,
+    pub layer: LayerName,
     /// What it is called there.
     pub owner: Name,
     /// All of it.

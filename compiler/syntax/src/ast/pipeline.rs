@@ -32,6 +32,15 @@ pub enum PipelineItem {
         /// The whole line.
         span: Span,
     },
+    /// `device d memory if d < 2 then 80GiB else 40GiB speed if d < 2 then 3 / 2 else 1`.
+    Device {
+        /// What stands for the device.
+        variable: Name,
+        /// `memory`, `host` and `speed`, each with its number.
+        numbers: Vec<(Name, Expr)>,
+        /// The whole line.
+        span: Span,
+    },
     /// `microbatches 8`.
     Microbatches {
         /// How many in a step.

@@ -54,7 +54,7 @@ fn mark(tokens: &[Token<'_>], node: &Node, begins: &mut [bool]) {
     {
         begins[first.tokens.start] |= match node.rule {
             Rule::schedule | Rule::layer | Rule::model | Rule::pipeline | Rule::block | Rule::train => true,
-            Rule::body | Rule::layers | Rule::arguments | Rule::parameters | Rule::list => {
+            Rule::body | Rule::layers | Rule::counted_layers | Rule::arguments | Rule::parameters | Rule::list => {
                 tokens[first.tokens.start].newlines > 0
             }
             _ => false,
@@ -99,7 +99,7 @@ impl LineBreaker<'_, '_> {
             Rule::schedule | Rule::layer | Rule::model | Rule::pipeline | Rule::block | Rule::train => {
                 self.braces(&node.parts, before);
             }
-            Rule::body | Rule::layers => self.braces(&node.parts, before),
+            Rule::body | Rule::layers | Rule::counted_layers => self.braces(&node.parts, before),
             Rule::r#if => self.branches(&node.parts, before),
             Rule::arguments | Rule::parameters | Rule::list | Rule::shape | Rule::group => {
                 self.brackets(&node.parts, before);
@@ -110,6 +110,10 @@ impl LineBreaker<'_, '_> {
                     before,
                     |part, _| if part.rule == Rule::kw_else { next } else { Before::Space },
                 );
+            }
+            Rule::device => {
+                let is_number = |part: &Node| part.rule == Rule::device_number;
+                self.divided(&node.parts, before, |part, _| if is_number(part) { next } else { Before::Space });
             }
             Rule::operation => {
                 let loosest = node.parts.iter().filter_map(|part| strength(part.rule)).min();
@@ -198,7 +202,7 @@ impl LineBreaker<'_, '_> {
 
     /// Says which token of an item stands below that of the line before, if both have one.
     fn align(&mut self, item: &Node) {
-        let whole = matches!(item.rule, Rule::repeat | Rule::r#for | Rule::layers);
+        let whole = matches!(item.rule, Rule::repeat | Rule::r#for | Rule::layers | Rule::counted_layers);
         let place = |node: &Node| self.places.get(node.tokens.start).copied();
         let aligned = match item.rule {
             Rule::block_task => item.parts.iter().find(|part| matches!(part.rule, Rule::kw_at | Rule::kw_fill)),
@@ -206,7 +210,7 @@ impl LineBreaker<'_, '_> {
                 item.parts.iter().find(|part| part.rule == Rule::assign)
             }
             Rule::repeat | Rule::r#for => item.parts.last(),
-            Rule::layers => item.parts.iter().find(|part| part.rule == Rule::open),
+            Rule::layers | Rule::counted_layers => item.parts.iter().find(|part| part.rule == Rule::open),
             _ => None,
         };
         let Some(((line, column), (first, _))) = aligned.and_then(place).zip(place(item)) else { return };

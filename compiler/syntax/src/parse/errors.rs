@@ -99,6 +99,9 @@ pub(super) fn phrase(rule: Rule) -> Option<String> {
         Rule::version => "`flush`, `previous` or `newest`",
         Rule::dtype => "`i32` or `f32`",
         Rule::offloaded => "`activations`, `optimizer`, `parameters`",
+        Rule::frozen => "`frozen`",
+        Rule::device_word | Rule::device_number => "`memory`, `host` or `speed`",
+        Rule::device_head => "`device`",
         Rule::number_type => "`f32`, `f64` or `bf16`",
         Rule::init => "`zeros`, `ones` or `normal(deviation)`",
         Rule::expr | Rule::operation | Rule::group | Rule::list | Rule::call | Rule::r#use | Rule::argument => {
@@ -126,6 +129,8 @@ pub(super) fn phrase(rule: Rule) -> Option<String> {
         Rule::condition | Rule::requirement => "`require`",
         Rule::file_parameter => "`param`",
         Rule::layers => "`repeat`",
+        Rule::counted_layers => "`for`",
+        Rule::source => "a name",
         Rule::model_use => "`model`",
         Rule::config_use => "a path in quotes",
         Rule::schedule_use => "`schedule`",

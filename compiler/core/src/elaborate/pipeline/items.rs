@@ -1,6 +1,6 @@
 //! The items of a pipeline, sorted: those that stand once by their word.
 
-use super::{activation, offload, recompute, transformer};
+use super::{activation, devices, offload, recompute, transformer};
 use pipe_ir::graph::DType;
 use pipe_schedule::policy::offload::{Offload, Wanted};
 use pipe_syntax::ast::{self, Call, Expr, PipelineItem, Subject};
@@ -16,6 +16,7 @@ pub(super) struct Items<'a> {
     pub(super) config: Option<&'a Call>,
     pub(super) precision: (DType, Option<Span>),
     pub(super) devices: Option<(&'a Expr, [Option<&'a Expr>; 2])>,
+    pub(super) device: Option<devices::Line<'a>>,
     pub(super) microbatches: Option<&'a Expr>,
     pub(super) cut: Option<(Option<&'a Expr>, Span)>,
     pub(super) schedule: Option<&'a Call>,
@@ -44,6 +45,10 @@ pub(super) fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> 
             PipelineItem::Devices { count, memory, host, span } => {
                 items.devices = Some((count, [memory.as_ref(), host.as_ref()]));
                 ("devices", *span)
+            }
+            PipelineItem::Device { variable, numbers, span } => {
+                items.device = Some((variable, numbers));
+                ("device", *span)
             }
             PipelineItem::Microbatches { count, span } => {
                 items.microbatches = Some(count);

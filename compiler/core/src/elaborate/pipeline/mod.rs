@@ -3,6 +3,7 @@
 mod activation;
 mod costs;
 mod cut;
+mod devices;
 mod items;
 mod number;
 mod offload;
@@ -18,7 +19,6 @@ use super::{DEFAULT_DEVICES, DEFAULT_MICROBATCHES, Request};
 use items::items_of;
 use number::{ratio, whole};
 use pipe_ir::graph::DType;
-use pipe_ir::units::Bytes;
 use pipe_model::pipeline::{Elaborated, ModelCall, Pipeline};
 use pipe_schedule::policy::offload::{Offload, Wanted};
 use pipe_schedule::policy::zero::Zero;
@@ -110,11 +110,8 @@ pub(super) fn elaborate(
     // that it causes no other errors.
     let sizes = [("D", n_devices), ("M", n_microbatches)];
     let sized = known.and(sizes.map(|(name, size)| (name, i64::from(size.unwrap_or(1)))));
-    let mut bytes = |said: Option<&Expr>, word: &str| {
-        said.and_then(|said| Some((Bytes(report.take(whole(said, &known, 1, word))?), said.span)))
-    };
-    let [memory, host] = items.devices.map_or([None; 2], |(_, said)| said);
-    let (memory, host) = (bytes(memory, "`memory`"), bytes(host, "`host`"));
+    let said = items.devices.map_or([None; 2], |(_, said)| said);
+    let devices = devices::devices(said, items.device, (n_devices.unwrap_or(1), &sized), &mut report);
     let mut model =
         items.model.and_then(|call| model_call(files, (call, items.precision), request, &known, &mut report));
     let cut = items.cut.and_then(|line| cut::cut(line, &sized, &mut report));
@@ -190,8 +187,9 @@ pub(super) fn elaborate(
         span,
         model,
         transformer,
-        memory,
-        host,
+        memory: devices.memory,
+        host: devices.host,
+        speeds: devices.speeds,
         offload,
         may_offload,
         zero,

@@ -129,6 +129,18 @@ pub(super) fn whole<T: TryFrom<i64>>(expr: &Expr, known: &Known<'_>, low: i64, w
     }
 }
 
+/// The value of a rule for all devices, stages or the like where its variables have these values: a whole number from 1
+/// on.
+pub(super) fn whole_at(rule: &mut Rule<'_>, expr: &Expr, values: &[i64], what: &str) -> Result<u64, Fault> {
+    let value = rule.at(values)?;
+    let (above, below) = value.parts();
+    let number = u64::try_from(above).ok().filter(|number| below == 1 && *number > 0);
+    number.ok_or_else(|| {
+        let message = format!("{what} is {value}; it must be a whole number, 1 or more, and fit");
+        rule.explained(*outside(expr.span, message))
+    })
+}
+
 pub(super) fn outside(span: Span, message: String) -> Fault {
     Box::new(Diagnostic::error(Code::OutOfRange, span, "out of range", message))
 }

@@ -216,7 +216,7 @@ fn a_pipeline_says_everything() {
     assert_eq!(found.schedule.n_stages(), 12);
     let model = pipeline.model.expect("a model");
     assert_eq!(model.arguments, Values::from([("depth".to_owned(), 9), ("hidden".to_owned(), 6)]));
-    assert_eq!(pipeline.memory.expect("a memory").0, Bytes(3 << 19));
+    assert_eq!(pipeline.memory.expect("a memory").0, Bytes(3 << 19).into());
     let costs = pipeline.costs.expect("costs");
     assert_eq!(costs.tasks.map(|ticks| ticks.0 / 100_000), [10, 15, 10, 25, 10, 0]);
     assert_eq!(costs.latency, Some(Ticks(100_000)));

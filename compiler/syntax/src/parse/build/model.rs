@@ -1,7 +1,8 @@
 //! Layers and models.
 
 use super::{Builder, Parts, Rule, unexpected};
-use crate::ast::{Expr, Init, LayerItem, LayerUse, ModelItem, Name, Tie};
+use crate::ast::{Expr, Init, LayerItem, LayerName, LayerUse, ModelItem, Tie};
+use crate::source::Span;
 use pest::iterators::Pair;
 use pipe_ir::graph::DType;
 
@@ -21,7 +22,8 @@ impl Builder<'_> {
             }
             Rule::weight => {
                 let (shape, init) = (self.shape(parts.need()), self.init(parts.need()));
-                LayerItem::Weight { name: self.name(&first), shape, init, span }
+                let frozen = parts.optional(Rule::frozen).map(|word| self.span(&word));
+                LayerItem::Weight { name: self.name(&first), shape, init, frozen, span }
             }
             Rule::output => LayerItem::Output { value: self.expr(first), span },
             Rule::loss => LayerItem::Loss { value: self.expr(first), span },
@@ -29,15 +31,20 @@ impl Builder<'_> {
         }
     }
 
-    fn tie(&self, pair: Pair<'_, Rule>) -> Tie {
+    fn tie(&mut self, pair: Pair<'_, Rule>) -> Tie {
         let span = self.span(&pair);
         let mut parts = Parts::of(pair);
-        let [weight, layer, owner] = [(); 3].map(|()| self.name(&parts.need()));
-        Tie { weight, layer, owner, span }
+        let weight = self.name(&parts.need());
+        let layer = self.layer_name(parts.need());
+        Tie { weight, layer, owner: self.name(&parts.need()), span }
     }
 
-    fn names(&self, pair: Option<Pair<'_, Rule>>) -> Vec<Name> {
-        pair.into_iter().flat_map(Parts::of).map(|name| self.name(&name)).collect()
+    /// A name, perhaps with an index.
+    fn layer_name(&mut self, pair: Pair<'_, Rule>) -> LayerName {
+        let span = self.span(&pair);
+        let mut parts = Parts::of(pair);
+        let name = self.name(&parts.need());
+        LayerName { name, index: parts.next().map(|index| self.expr(Parts::of(index).need())), span }
     }
 
     fn shape(&mut self, pair: Pair<'_, Rule>) -> Vec<Expr> {
@@ -58,17 +65,31 @@ impl Builder<'_> {
         match pair.as_rule() {
             Rule::layer_use | Rule::named_layer => {
                 let mut parts = Parts::of(pair);
-                let name = parts.optional(Rule::name).map(|name| self.name(&name));
+                let name = parts.optional(Rule::name).map(|name| {
+                    let name = self.name(&name);
+                    let index = parts.optional(Rule::index);
+                    let end = index.as_ref().map_or(name.span.end, |index| self.span(index).end);
+                    let index = index.map(|index| self.expr(Parts::of(index).need()));
+                    LayerName { span: Span { end, ..name.span }, name, index }
+                });
                 let call = self.call(parts.need());
-                let sources = parts.optional(Rule::sources);
+                let sources = parts.optional(Rule::sources).into_iter().flat_map(Parts::of);
+                let sources = sources.map(|source| self.layer_name(source)).collect();
                 let ties = parts.optional(Rule::ties).into_iter().flat_map(Parts::of).map(|tie| self.tie(tie));
                 let ties = ties.collect();
-                ModelItem::Layer(LayerUse { name, call, sources: self.names(sources), ties })
+                let frozen = parts.optional(Rule::frozen).map(|word| self.span(&word));
+                ModelItem::Layer(LayerUse { name, call, sources, ties, frozen })
             }
             Rule::layers => {
                 let mut parts = Parts::of(pair);
                 let count = self.expr(parts.need());
                 ModelItem::Repeat { count, body: parts.map(|item| self.model_item(item)).collect(), span }
+            }
+            Rule::counted_layers => {
+                let mut parts = Parts::of(pair);
+                let variable = self.name(&parts.need());
+                let [start, end] = [(); 2].map(|()| self.expr(parts.need()));
+                ModelItem::For { variable, start, end, body: parts.map(|item| self.model_item(item)).collect() }
             }
             Rule::binding => ModelItem::Let(self.binding(pair)),
             other => unexpected(other),

@@ -34,6 +34,16 @@ impl Builder<'_> {
                 host: parts.next().map(|host| self.expr(host)),
                 span,
             },
+            Rule::device => PipelineItem::Device {
+                variable: self.name(&parts.need()),
+                numbers: parts
+                    .map(|number| {
+                        let mut parts = Parts::of(number);
+                        (self.name(&parts.need()), self.expr(parts.need()))
+                    })
+                    .collect(),
+                span,
+            },
             Rule::microbatches => PipelineItem::Microbatches { count: self.expr(parts.need()), span },
             Rule::cut => PipelineItem::Cut { layers: parts.next().map(|layers| self.expr(layers)), span },
             Rule::schedule_use => PipelineItem::Schedule(self.call(parts.need())),

@@ -21,7 +21,6 @@ pub(in crate::parse::mistakes) const DETECTORS: &[Detector] = &[
     arguments_of_normal,
     chain,
     times,
-    loop_of_layers,
 ];
 
 /// `x @ w`.
@@ -164,28 +163,6 @@ fn times(view: &View<'_>) -> Option<Mistake> {
         Mistake::new(view.span(first, last), "a layer is not a number", "layers cannot be multiplied")
             .help(format!("write `{meant}`"))
             .replace(view.span(first, last), meant),
-    )
-}
-
-/// `for k in 0..4 {` in a model.
-fn loop_of_layers(view: &View<'_>) -> Option<Mistake> {
-    let brace = (view.at..=view.last_of_line(view.at)).find(|index| matches!(view.token(*index), "{" | ":"))?;
-    let points = (view.at..brace).find(|index| view.token(*index) == "." && view.token(index + 1) == ".");
-    if view.word(0) != "for" || view.within() != Within::Model {
-        return None;
-    }
-    let count = match points {
-        Some(points) if view.slice(view.at + 3, points - 1) == "0" => view.slice(points + 2, brace - 1).to_owned(),
-        Some(points) => {
-            format!("{} - ({})", view.slice(points + 2, brace - 1), view.slice(view.at + 3, points.saturating_sub(1)))
-        }
-        None if view.word(3) == "range" => view.slice(view.at + 5, brace.checked_sub(2)?).to_owned(),
-        None => return None,
-    };
-    Some(
-        Mistake::new(view.range(0), "not at this place", "a model repeats layers without counting them")
-            .help(format!("write `repeat {count}`"))
-            .replace(view.span(view.at, brace - 1), format!("repeat {count}")),
     )
 }
 

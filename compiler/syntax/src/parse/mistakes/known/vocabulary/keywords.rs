@@ -34,6 +34,7 @@ const SYNONYMS: &[(Within, &[&str], &str)] = &[
     (
         Within::Pipeline,
         &[
+            "device",
             "gpus",
             "gpu",
             "ranks",
