@@ -139,6 +139,27 @@ fn frozen_weights_take_no_gradients_and_no_state() {
     }
 }
 
+/// Only the last layer of a model learns: the others have neither gradients nor anything kept for them.
+#[test]
+fn no_gradient_goes_where_nothing_learns() {
+    let head_only = |devices: u32, lines: &str| {
+        let text = text("frozen", devices, lines);
+        text.replace("adapted(16, 2) }", "adapted(16, 2) frozen }")
+    };
+    let alone = learn(&verified(&head_only(1, "schedule gpipe")), None);
+    for (devices, lines) in
+        [(4, "schedule 1f1b"), (4, "schedule zb_h1"), (2, "schedule v_half recompute all"), (4, "schedule gpipe")]
+    {
+        let program = verified(&head_only(devices, lines));
+        let of_kind = |kind: ValueKind| program.program().values.iter().filter(move |value| value.kind == kind);
+        assert_eq!(of_kind(ValueKind::Gradient).count(), 0, "{lines}");
+        let kept = [ValueKind::SavedForInput, ValueKind::SavedForWeight].into_iter().flat_map(of_kind);
+        let last = program.program().n_stages - 1;
+        assert!(kept.clone().count() > 0 && kept.clone().all(|value| value.stage.0 == last), "{lines}");
+        assert!(learn(&program, Some(2)) == alone, "{lines}");
+    }
+}
+
 #[test]
 fn a_tied_weight_is_frozen_where_its_owner_is() {
     let tied = |how: &str| {

@@ -20,13 +20,13 @@ fn narrow() -> Vec<Subject> {
 #[test]
 fn damage_is_found_or_harmless() {
     let subjects = narrow();
-    let seeds: Vec<u64> = (0..3000).map(|number| seed_of(7, number)).collect();
+    let seeds: Vec<u64> = (0..1500).map(|number| seed_of(7, number)).collect();
     let findings = run(&subjects, &seeds, 4, &|_, _| {});
     assert!(findings.holes.is_empty(), "{:#?}", findings.holes);
     let (all, n_kinds) = (findings.all, findings.kinds.len());
-    assert_eq!((all.total(), n_kinds), (3000, Kind::ALL.len()), "every kind of damage is tried: {:?}", findings.kinds);
+    assert_eq!((all.total(), n_kinds), (1500, Kind::ALL.len()), "every kind of damage is tried: {:?}", findings.kinds);
     assert!(SCHEDULES.iter().all(|(family, _)| findings.families.contains_key(*family)), "{:?}", findings.families);
-    assert!(all.rejected > 2000 && all.same > 100, "{all:?}");
+    assert!(all.rejected > 1000 && all.same > 50, "{all:?}");
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn differs(subject: &Subject, program: &Program) -> bool {
 fn the_machine_of_fingerprints_sees_what_the_verifier_rejects() {
     let subjects = narrow();
     let (mut seen, mut rejected) = (0, 0);
-    for seed in 0..2000 {
+    for seed in 0..1000 {
         let subject = &subjects[seed as usize % subjects.len()];
         let mutant = damage(&subject.program, &mut Dice(seed));
         let moves = matches!(
@@ -64,5 +64,5 @@ fn the_machine_of_fingerprints_sees_what_the_verifier_rejects() {
             seen += u32::from(differs(subject, &mutant.program));
         }
     }
-    assert!(rejected > 100 && seen * 100 >= rejected * 70, "{seen} of {rejected}");
+    assert!(rejected > 50 && seen * 100 >= rejected * 70, "{seen} of {rejected}");
 }

@@ -105,12 +105,13 @@ impl Request {
         Some(Diagnostic::warning(Code::UnusedCost, *span, "not used", message).help("leave it out, or time without it"))
     }
 
-    /// Rule: a pair has one duration on all devices, so they are as fast as each other.
+    /// Rule: a pair has one duration on all devices, so each of them has the usual speed.
     fn one_speed_for_pairs(&self, pipeline: Option<&Pipeline>) -> Option<Diagnostic> {
         let (_, span) = resolve_costs::speeds(self, pipeline)?;
         let given = self.given(pipeline)?;
         let pair = given.entries.iter().find(|entry| matches!(entry.name, CostName::Pair(_)))?;
-        let message = format!("`cost {}` is the same on all devices, and `speed` says that they differ", pair.name);
+        let message =
+            format!("`cost {}` is one time for all devices, and `speed` changes what its tasks take", pair.name);
         let error = Diagnostic::error(Code::OutOfRange, span, "speeds of devices", message);
         let error = pair.span.into_iter().fold(error, |error, span| error.label(span, "one duration for all"));
         Some(error.help("leave one of them out; without a cost of its own a pair takes what its two tasks take"))

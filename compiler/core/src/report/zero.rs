@@ -85,12 +85,18 @@ fn gathered(code: &DeviceProgram) -> (usize, u64) {
     (bytes.clone().count(), bytes.sum())
 }
 
-/// Bytes of a kind that the updates of all weights on a device work on.
+/// Bytes of a kind that the updates of all weights on a device work on, and of its frozen weights, which none does.
 fn whole(analysis: &Analysis, stages: &StageSet, device: DeviceId, kind: ValueKind) -> u64 {
     let lives = |stage: &StageId| analysis.schedule.placement.is_home(*stage, device);
     let own = stages.weights.iter().filter(|group: &&WeightGroup| group.stages.iter().any(lives));
-    let updates = own.filter_map(|group| group.update).map(|update| &stages.execs[update.index()]);
-    updates.map(|exec| bytes(exec.operands.iter().map(|one| &stages.values[one.value.index()]), kind)).sum()
+    let of = |group: &WeightGroup| match group.update {
+        Some(update) => {
+            let operands = stages.execs[update.index()].operands.iter();
+            bytes(operands.map(|one| &stages.values[one.value.index()]), kind)
+        }
+        None => bytes(std::iter::once(&stages.values[group.parameters.index()]), kind),
+    };
+    own.map(of).sum()
 }
 
 fn bytes<'a>(values: impl Iterator<Item = &'a Value>, kind: ValueKind) -> u64 {

@@ -8,7 +8,6 @@ use pipe_ir::graph::TensorType;
 use pipe_syntax::ast::{self, LayerItem};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::source::Span;
-use std::collections::BTreeMap;
 
 /// What comes out of a layer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -77,6 +76,12 @@ impl Assembly<'_, '_> {
 
     /// Gives a layer's output a name with an index, which it has in the whole model.
     pub(super) fn define_indexed(&mut self, name: &ast::Name, index: &ast::Expr, layer: usize, names: &Environment) {
+        if names.get(&name.text).is_some() {
+            let message = format!("`{}` is one layer or number already, and has no index", name.text);
+            let error = Diagnostic::error(Code::DuplicateName, name.span, "with an index", message);
+            self.found.push(error.help("give one of them another name"));
+            return;
+        }
         let Some(number) = self.whole(index, names) else { return };
         let all = self.indexed.entry(name.text.clone()).or_default();
         let span = Span { end: index.span.end, ..name.span };
@@ -93,13 +98,6 @@ impl Assembly<'_, '_> {
     pub(super) fn source(&mut self, layer: &ast::LayerName, names: &Environment) -> Option<usize> {
         let ast::LayerName { name, index, span } = layer;
         let of_name = self.indexed.get(&name.text);
-        let known = |all: &BTreeMap<i64, _>| {
-            let numbers: Vec<String> = all.keys().map(ToString::to_string).collect();
-            match numbers.as_slice() {
-                [first, .., last] => format!("{first} to {last}"),
-                numbers => numbers.join(""),
-            }
-        };
         match (index, of_name) {
             (Some(index), Some(_)) => {
                 let number = self.whole(index, names)?;
@@ -109,20 +107,21 @@ impl Assembly<'_, '_> {
                 }
                 let message = format!("no layer before it is called `{}[{number}]`", name.text);
                 let error = Diagnostic::error(Code::UnknownName, *span, format!("this is {number}"), message);
-                let help = format!("`{}` has the numbers {} so far", name.text, known(all));
+                let help = format!("`{}` has {} so far", name.text, numbers(all.keys().copied()));
                 self.found.push(error.help(help));
                 return None;
             }
             (None, Some(all)) => {
                 let message = format!("`{}` has an index", name.text);
                 let error = Diagnostic::error(Code::WrongType, *span, "which one?", message);
-                let help = format!("write `{}[..]`: it has the numbers {} so far", name.text, known(all));
+                let help = format!("write `{}[..]`: it has {} so far", name.text, numbers(all.keys().copied()));
                 self.found.push(error.help(help));
                 return None;
             }
             (Some(_), None) if names.get(&name.text).is_some() => {
-                let message = format!("`{}` is one layer, and has no index", name.text);
-                self.found.push(Diagnostic::error(Code::WrongType, *span, "an index of it", message));
+                let message = format!("`{}` has no index", name.text);
+                let error = Diagnostic::error(Code::WrongType, *span, "an index of it", message);
+                self.found.push(error.help(format!("write `{}`", name.text)));
                 return None;
             }
             (_, None) => {}
@@ -134,8 +133,10 @@ impl Assembly<'_, '_> {
             None => {
                 let message = format!("no layer before it is called `{}`", name.text);
                 let diagnostic = Diagnostic::error(Code::UnknownName, name.span, "used here", message);
-                let mut error = diagnostic.suggest(name.span, &name.text, names.layers());
-                error.help.get_or_insert_with(|| format!("write `let {} = ..` before the layer", name.text));
+                let all = names.layers().chain(self.indexed.keys().map(String::as_str));
+                let mut error = diagnostic.suggest(name.span, &name.text, all);
+                let meant = if index.is_some() { "[..]" } else { "" };
+                error.help.get_or_insert_with(|| format!("write `let {}{meant} = ..` before the layer", name.text));
                 self.found.push(error);
             }
         }
@@ -185,6 +186,16 @@ impl Assembly<'_, '_> {
             };
             self.found.push(diagnostic.help("give it a name with `let`, and let a later layer read it with `from`"));
         }
+    }
+}
+
+/// Indices in words: `the numbers 0 to 3`.
+fn numbers(all: impl Iterator<Item = i64>) -> String {
+    let all: Vec<i64> = all.collect();
+    match all.as_slice() {
+        [only] => format!("the number {only}"),
+        [first, .., last] if last - first + 1 == all.len() as i64 => format!("the numbers {first} to {last}"),
+        _ => format!("the numbers {}", all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
     }
 }
 

@@ -198,22 +198,20 @@ impl<'a> Assembly<'a, '_> {
     ) {
         let (first, behind) = (self.whole(start, names), self.whole(end, names));
         let (Some(first), Some(behind)) = (first, behind) else { return };
-        let before = self.found.len();
         for number in first..behind {
+            if self.is_full() || self.turns > MAX_TURNS {
+                return;
+            }
             self.turns += 1;
             if self.turns > MAX_TURNS {
                 let message = format!("the loops of the model have more than {MAX_TURNS} turns");
                 let error = Diagnostic::error(Code::TooLarge, end.span, format!("this is {behind}"), message);
                 self.found.push(error.help(format!("a model has at most {MAX_LAYERS} layers")));
-            } else {
-                let mut inside = names.clone();
-                inside.define(variable, Value::whole(number), &mut self.found);
-                self.items(body, &mut inside);
+                return;
             }
-            // Once is enough to find what is wrong inside.
-            if self.is_full() || self.found.len() > before {
-                break;
-            }
+            let mut inside = names.clone();
+            inside.define(variable, Value::whole(number), &mut self.found);
+            self.items(body, &mut inside);
         }
     }
 
@@ -233,7 +231,15 @@ impl<'a> Assembly<'a, '_> {
         made.sources.iter().for_each(|source| self.made[*source].n_readers += 1);
         self.made.push(made);
         match layer.name {
-            Some((name, None)) => names.define(name, Value::Layer(number), &mut self.found),
+            Some((name, None)) => {
+                if let Some((_, first)) = self.indexed.get(&name.text).and_then(|all| all.values().next()) {
+                    let message = format!("`{}` has an index already", name.text);
+                    let error = Diagnostic::error(Code::DuplicateName, name.span, "without an index", message);
+                    let error = error.label(*first, "declared here").help("give one of them another name");
+                    self.found.push(error);
+                }
+                names.define(name, Value::Layer(number), &mut self.found);
+            }
             Some((name, Some(index))) => self.define_indexed(name, index, number, names),
             None => {}
         }

@@ -13,7 +13,7 @@ mod weights;
 
 use crate::graph::bundle::{Bundle, ValueOffset, add_value};
 use crate::graph::tape::Leaf;
-use crate::{Model, WeightId};
+use crate::{Model, Weight, WeightId};
 use passes::{Ends, Output, OutputGradient, Places, passes};
 use pipe_ir::ids::{ExecId, NodeId, StageId, ValueId};
 use pipe_ir::program::Exec;
@@ -97,6 +97,7 @@ fn stages_of_slice(model: &Model, request: &StageRequest<'_>, slice: Position) -
     let mut set = StageSet { graph: graph(model, request.layers), ..StageSet::default() };
     let mut data: Vec<Option<ValueId>> = vec![None; model.data.len()];
     let readers = readers(model, request.layers);
+    let learns = learns(model);
     let mut crossings: BTreeMap<usize, Crossing> = BTreeMap::new();
     let mut owners = BTreeMap::new();
     let loss = model.layers.len().checked_sub(1);
@@ -112,7 +113,8 @@ fn stages_of_slice(model: &Model, request: &StageRequest<'_>, slice: Position) -
             }
             let name = if n_outputs == 1 { id.to_string() } else { format!("{id}.{position}") };
             let readers = &readers[port.layer];
-            let crossing = Crossing::new(&mut set.values, (id, &name), ty, readers, kinds.has_backward());
+            let has_gradient = kinds.has_backward() && learns[port.layer];
+            let crossing = Crossing::new(&mut set.values, (id, &name), ty, readers, has_gradient);
             let gradients = crossing.gradients.values().rev().copied().map(start).collect();
             let to = start(crossing.value);
             crossings.insert(port.layer, crossing);
@@ -151,6 +153,22 @@ fn stages_of_slice(model: &Model, request: &StageRequest<'_>, slice: Position) -
         }
     }
     set
+}
+
+/// By layer: whether the gradient of its output is of use, because it is trained, or a layer before it, however far.
+fn learns(model: &Model) -> Vec<bool> {
+    let is_frozen = |weight: &Weight| match weight.owner {
+        Some(owner) => model.layers[owner.layer].weights[owner.weight].is_frozen,
+        None => weight.is_frozen,
+    };
+    // Where nothing is frozen, gradients flow to all stages, also to those before the first weight.
+    let is_whole = !model.layers.iter().flat_map(|layer| &layer.weights).any(is_frozen);
+    let mut learns: Vec<bool> = Vec::with_capacity(model.layers.len());
+    for layer in &model.layers {
+        let is_trained = layer.weights.iter().any(|weight| !is_frozen(weight));
+        learns.push(is_whole || is_trained || layer.inputs.iter().any(|input| learns[*input]));
+    }
+    learns
 }
 
 /// Lets a stage use weights of stages before, and adds up their gradients where the owner's are.

@@ -261,6 +261,8 @@ fn indices_of_layers_are_checked() {
         ("middle(hidden) from x[2]", ("unknown-name", "x[2]")),
         ("middle(hidden) from x", ("wrong-type", "x")),
         ("let a = middle(hidden) middle(hidden) from a[0]", ("wrong-type", "a[0]")),
+        ("let x = middle(hidden)", ("duplicate-name", "x")),
+        ("let a = middle(hidden) let a[0] = middle(hidden)", ("duplicate-name", "a")),
         ("let x[1] = middle(hidden)", ("duplicate-name", "x[1")),
         ("middle(hidden) from y[0]", ("unknown-name", "y")),
         ("for j in 0..n / 0.5 + 0.5 { middle(hidden) }", ("wrong-type", "n / 0.5 + 0.5")),

@@ -91,6 +91,12 @@ pub fn problem(
             "layers that are declared have no setting that divides them; `pipec search` finds schedules for them";
         return Err(refuse(pipeline.span, "how to divide it is not known", message, help));
     };
+    let differing = pipeline.speeds.as_ref().filter(|(speeds, _)| speeds.matter()).map(|(_, span)| *span);
+    let differing = differing.or(pipeline.memory.as_ref().filter(|(all, _)| all.differs()).map(|(_, span)| *span));
+    if let Some(span) = differing {
+        let message = format!("the devices of `{}` differ, and layouts are for devices that are alike", pipeline.name);
+        return Err(refuse(span, "by device", message, "say `memory` in the line `devices`, and leave out `device`"));
+    }
     let Some(cluster) = request.cluster.as_ref().map(|cluster| cluster.placed(sources)) else {
         let message = format!("there is no cluster to divide `{}` on", pipeline.name);
         return Err(refuse(pipeline.span, "which devices?", message, "name one by `--cluster cluster.toml`"));

@@ -14,6 +14,9 @@ use pipe_syntax::expr::scope::Fault;
 use pipe_syntax::limits::Report;
 use pipe_syntax::source::Span;
 
+/// The highest speed, and one divided by the lowest.
+const FASTEST: u64 = 1_000_000;
+
 /// The line of each device: its name for the device, and the numbers that follow.
 pub(super) type Line<'a> = (&'a Name, &'a [(Name, Expr)]);
 
@@ -76,11 +79,12 @@ pub(super) fn devices(
 /// The speed of one device.
 fn speed(rule: &mut Rule<'_>, number: &Expr, device: DeviceId) -> Result<Ratio, Fault> {
     let speed = ratio_at(rule, number, &[i64::from(device.0)])?;
-    if speed.is_above(0) {
+    let slowest = Ratio::new(1, FASTEST).unwrap_or(Ratio::ONE);
+    if !speed.is_below(slowest) && !Ratio::whole(FASTEST).is_below(speed) {
         return Ok(speed);
     }
-    let error = *outside(number.span, format!("`speed` of {device} is 0, so that its tasks would never end"));
-    Err(rule.explained(error.help("a device of speed 2 takes half of what costs say")))
+    let error = *outside(number.span, format!("`speed` of {device} is {speed}; it must be 1 / {FASTEST} to {FASTEST}"));
+    Err(rule.explained(error.help("1 is the usual speed: a device of speed 2 takes half of what costs say")))
 }
 
 /// Rule: each number is said once.

@@ -8,6 +8,7 @@ use crate::parse::mistakes::within::Within;
 /// Those that know layers that are called twice.
 pub(in crate::parse::mistakes) const CALLS: &[Detector] = &[call_of_call];
 pub(in crate::parse::mistakes) const DETECTORS: &[Detector] = &[
+    frozen_before_the_end,
     matrix_product,
     weight_call,
     product_of_sizes,
@@ -22,6 +23,26 @@ pub(in crate::parse::mistakes) const DETECTORS: &[Detector] = &[
     chain,
     times,
 ];
+
+/// `weight w: [n] frozen = zeros`, `frozen dense(n)` and `dense(n) frozen from a`.
+fn frozen_before_the_end(view: &View<'_>) -> Option<Mistake> {
+    let index = match [view.word(-2), view.word(-1), view.word(0)] {
+        ["frozen", "from" | "with", _] => view.at - 2,
+        [_, "frozen", _] => view.at - 1,
+        [_, _, "frozen"] => view.at,
+        _ => return None,
+    };
+    let last = view.last_of_line(index);
+    if last == index || !matches!(view.within(), Within::Layer | Within::Model) {
+        return None;
+    }
+    Some(
+        Mistake::new(view.span(index, index), "too early", "`frozen` comes last")
+            .help("write it at the end of the weight or of the layer")
+            .remove(view.with_gap(index, index))
+            .insert(view.span(last, last).end, " frozen"),
+    )
+}
 
 /// `x @ w`.
 fn matrix_product(view: &View<'_>) -> Option<Mistake> {
