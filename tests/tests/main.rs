@@ -13,6 +13,7 @@ mod command_lists;
 mod costs;
 mod cuts;
 mod damage;
+mod devices;
 mod families;
 mod figures;
 mod format;

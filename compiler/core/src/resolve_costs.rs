@@ -15,7 +15,7 @@ use pipe_syntax::source::Span;
 
 /// The costs that were given, or else those of the cluster, or else those of the model's
 /// floating-point operations, or else the usual ones. A cluster's links come before those of a
-/// profile, and the profile's tasks before those of the cluster. Devices are as fast as the pipeline says.
+/// profile, and the profile's tasks before those of the cluster. All are divided by the speed of the device.
 pub fn costs(request: &Request, pipeline: Option<&Pipeline>, stages: &StageSet, schedule: &Schedule) -> Costs {
     let costs = match given(request, pipeline, stages, schedule) {
         None if pipeline.is_some_and(Pipeline::has_model) => of_operations(stages),

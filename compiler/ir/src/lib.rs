@@ -4,7 +4,6 @@
 //! Depends on nothing else of ours. The compiler writes a [`program::Program`]; [`verify::verify`] turns it into a
 //! [`verify::Verified`] one, which is all that the runtime accepts.
 
-pub mod capacity;
 pub mod cycle;
 pub mod digest;
 pub mod graph;

@@ -1,11 +1,11 @@
 //! Pipelines: a model bound to devices, a schedule, requirements and training settings, all expressions evaluated.
 
 use crate::transformer::Transformer;
-use pipe_ir::capacity::Capacity;
 use pipe_ir::graph::DType;
 use pipe_ir::program::DeviceProgram;
 use pipe_ir::training::Training;
 use pipe_ir::units::Bytes;
+use pipe_ir::units::capacity::Capacity;
 use pipe_schedule::policy::offload::Offload;
 use pipe_schedule::policy::zero::Zero;
 use pipe_schedule::requirement::Requirement;

@@ -4,10 +4,10 @@
 //! What is alive follows from the allocs and frees of the device's own instructions, so it does not depend on time.
 
 use crate::memory::peak_breakdown::{Contributor, Fullest};
-use pipe_ir::capacity::Capacity;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::{DeviceProgram, Program};
 use pipe_ir::units::Bytes;
+use pipe_ir::units::capacity::Capacity;
 use pipe_model::pipeline::Pipeline;
 use pipe_model::transformer::StageAccount;
 use pipe_schedule::policy::recompute::recomputing;

@@ -28,9 +28,9 @@ pub(super) struct PlacedWeights {
 /// Operations that an update spends on one parameter, roughly: AdamW has a dozen.
 const FLOPS_PER_PARAMETER: u64 = 12;
 
-/// Gives a stage's weights their values, if it has any: one for those that are trained, another for the others. The
-/// optimizer's state holds one tensor `<weight>.<number>` for each number that it keeps per parameter; those of one
-/// number lie together, in the order of the weights.
+/// Gives a stage's weights their values, if it has any: one for those that are trained, another for the others. An
+/// optimizer that keeps two numbers per parameter has the tensors `<weight>.0` of all weights in its state, and behind
+/// them `<weight>.1` of all.
 pub(super) fn place_weights(
     values: &mut Vec<Value>,
     id: StageId,

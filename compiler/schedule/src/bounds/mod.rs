@@ -192,7 +192,7 @@ impl Step {
         self.duration + self.tail
     }
 
-    /// The least time that it keeps the device busy for so many microbatches. If they differ, these are all of a stage.
+    /// The least time that so many microbatches keep the device busy. Where they differ, all of the stage are meant.
     fn of_all(self, n_microbatches: u64) -> Ticks {
         times(self.work, n_microbatches) + self.rest
     }

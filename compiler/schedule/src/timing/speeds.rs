@@ -67,9 +67,10 @@ fn scaled(times: &Times, speed: Ratio) -> Times {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::examples::one_f_one_b;
+    use crate::examples::{by_hand, one_f_one_b};
+    use crate::placement::Placement;
     use crate::timing::costs::{StageCosts, of_stages};
-    use pipe_ir::task::TaskKind;
+    use pipe_ir::task::{Task, TaskKind};
 
     #[test]
     fn a_task_takes_its_cost_divided_by_the_speed_of_its_device() {
@@ -81,5 +82,18 @@ mod tests {
         let of = |stage| [TaskKind::Forward, TaskKind::Backward].map(|kind| costs.of(kind, StageId(stage)).0);
         assert_eq!([of(0), of(1)], [[666_667, 2_000_000], [2_000_000, 6_000_000]]);
         assert!(!costs.differ());
+    }
+    #[test]
+    fn replicas_take_what_their_own_device_takes() {
+        let mut schedule = by_hand(&[0], 3, &["F0.0 BW0.0 F0.2 BW0.2", "F0.1 BW0.1"]);
+        schedule.placement = Placement::of_tasks(1, [0, 1, 0].map(DeviceId).to_vec());
+        let costs = of_stages(&StageCosts::parse("F=1,BW=2").expect("well-formed"), 1);
+        let costs = Speeds::new(vec![Ratio::whole(2), Ratio::ONE]).applied(costs, &schedule);
+        let of = |microbatch| {
+            let task = Task { kind: TaskKind::Backward, stage: StageId(0), microbatch: MicrobatchId(microbatch) };
+            costs.of_task(task).0
+        };
+        assert_eq!([of(0), of(1), of(2)], [1_000_000, 2_000_000, 1_000_000]);
+        assert_eq!(costs.of(TaskKind::Forward, StageId(0)).0, 500_000);
     }
 }

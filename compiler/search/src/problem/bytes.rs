@@ -17,10 +17,10 @@
 
 use super::target::Problem;
 use pipe_compiler::report::{DeviceReport, Report};
-use pipe_ir::capacity::Capacity;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
+use pipe_ir::units::capacity::Capacity;
 use pipe_model::saved_bytes::saved;
 use pipe_model::stage_set::StageSet;
 use pipe_schedule::dispatch::job::{Job, Mention, Orders};

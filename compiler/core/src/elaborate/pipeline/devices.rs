@@ -1,9 +1,9 @@
 //! What devices have and how fast they are: the same for all in the line `devices`, or a number for each in `device d`.
 
 use super::number::{outside, ratio_at, whole, whole_at};
-use pipe_ir::capacity::Capacity;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::units::Bytes;
+use pipe_ir::units::capacity::Capacity;
 use pipe_schedule::ratio::Ratio;
 use pipe_schedule::timing::speeds::Speeds;
 use pipe_syntax::ast::{Expr, Name};

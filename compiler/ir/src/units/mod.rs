@@ -1,5 +1,7 @@
 //! Units: a quantity carries its unit in its type.
 
+pub mod capacity;
+
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::iter::Sum;
