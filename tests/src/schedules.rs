@@ -5,6 +5,7 @@ use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::check::check;
 use pipe_schedule::placement::{DeviceSets, Placement};
 use pipe_schedule::policy::activation::Activations;
+use pipe_schedule::policy::frozen::Frozen;
 use pipe_schedule::schedule::{Schedule, ScheduledTask};
 use pipe_schedule::slices::Slices;
 use pipe_schedule::stage_graph::StageGraph;
@@ -230,6 +231,7 @@ pub fn schedule(
         orders,
         origins: vec![SPAN],
         block: None,
+        frozen: Frozen::default(),
         reorder: None,
     }
 }

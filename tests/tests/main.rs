@@ -18,6 +18,7 @@ mod families;
 mod figures;
 mod format;
 mod frozen;
+mod frozen_stages;
 mod fuzz;
 mod golden;
 mod graphs;

@@ -33,7 +33,7 @@ fn damage_is_found_or_harmless() {
 fn a_seed_makes_the_same_damage_again() {
     let subjects = narrow();
     let damaged = |seed| damage(&subjects[0].program, &mut Dice(seed));
-    for seed in 0..drawn(40, 200) as u64 {
+    for seed in 0..drawn(16, 200) as u64 {
         let mutant = damaged(seed);
         assert_ne!(mutant.program, subjects[0].program, "{:?}", mutant.kind);
         assert_eq!(format!("{mutant:?}"), format!("{:?}", damaged(seed)));
@@ -52,7 +52,7 @@ fn differs(subject: &Subject, program: &Program) -> bool {
 fn the_machine_of_fingerprints_sees_what_the_verifier_rejects() {
     let subjects = narrow();
     let (mut seen, mut rejected) = (0, 0);
-    for seed in 0..1000 {
+    for seed in 0..drawn(400, 1000) as u64 {
         let subject = &subjects[seed as usize % subjects.len()];
         let mutant = damage(&subject.program, &mut Dice(seed));
         let moves = matches!(

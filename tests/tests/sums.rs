@@ -11,6 +11,7 @@ use pipe_tests::blocks::request;
 use pipe_tests::cases::{self, report};
 use pipe_tests::pipelines::gpt;
 use pipe_tests::schedules::Dice;
+use pipe_tests::slice::drawn;
 use std::sync::Arc;
 
 fn compiled(text: String, costs: Option<StageCosts>) -> Compilation {
@@ -54,7 +55,7 @@ fn random_block(dice: &mut Dice) -> (String, String) {
 #[test]
 fn what_check_accepts_without_a_flush_runs_to_its_end_with_the_stated_peak() {
     let (mut accepted, mut travelling, mut stuck, mut failures) = (0, 0, 0, Vec::new());
-    for seed in 0..1500 {
+    for seed in 0..drawn(600, 1500) as u64 {
         let (text, costs) = random_block(&mut Dice(seed));
         let found = compiled(text.clone(), Some(StageCosts::parse(&costs).expect("costs")));
         failures.extend(found.our_mistakes.first().map(|mistake| format!("seed {seed}, {costs}: {mistake}\n{text}")));
@@ -79,7 +80,7 @@ fn what_check_accepts_without_a_flush_runs_to_its_end_with_the_stated_peak() {
         }
     }
     report(&failures);
-    assert!(travelling > 100 && stuck > 10, "{accepted} accepted, {travelling} with sums, {stuck} stuck");
+    assert!(travelling > 100 && stuck > 3, "{accepted} accepted, {travelling} with sums, {stuck} stuck");
 }
 
 /// What the sums of a certified block wait for is there with every number of microbatches and steps; where they travel
@@ -87,7 +88,7 @@ fn what_check_accepts_without_a_flush_runs_to_its_end_with_the_stated_peak() {
 #[test]
 fn certified_sums_are_stuck_with_no_number_of_microbatches() {
     let (mut certified, mut open) = (0, 0);
-    for seed in 0..600 {
+    for seed in 0..drawn(240, 600) as u64 {
         let (text, _) = random_block(&mut Dice(seed));
         let found = compiled(text.clone(), None);
         let Some(analysis) = found.analysis.filter(|analysis| !analysis.order.dependencies.sums().is_empty()) else {
@@ -109,7 +110,7 @@ fn certified_sums_are_stuck_with_no_number_of_microbatches() {
             assert!(other.report.ok, "{sizes:?}: {:#?}\n{text}", other.diagnostics);
         }
     }
-    assert!(certified > 50 && open > 5, "{certified} certified, {open} for one number only");
+    assert!(certified > 50 && open > 2, "{certified} certified, {open} for one number only");
 }
 
 /// The sums of a step of these two microbatches are never stuck, but the second device takes them before the first.

@@ -6,6 +6,7 @@ use crate::cluster::durations as cluster;
 use pipe_model::costs as of_operations;
 use pipe_model::pipeline::Pipeline;
 use pipe_model::stage_set::StageSet;
+use pipe_schedule::policy::freeze;
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::timing::costs::halves::{Half, following};
 use pipe_schedule::timing::costs::{StageCosts, of_stages};
@@ -15,11 +16,15 @@ use pipe_syntax::source::Span;
 
 /// The costs that were given, or else those of the cluster, or else those of the model's
 /// floating-point operations, or else the usual ones. A cluster's links come before those of a
-/// profile, and the profile's tasks before those of the cluster. All are divided by the speed of the device.
+/// profile, and the profile's tasks before those of the cluster. All are divided by the speed of the device. What was
+/// measured, or follows from the model, is of the tasks as they are; what was said is of stages that train.
 pub fn costs(request: &Request, pipeline: Option<&Pipeline>, stages: &StageSet, schedule: &Schedule) -> Costs {
     let costs = match given(request, pipeline, stages, schedule) {
         None if pipeline.is_some_and(Pipeline::has_model) => of_operations(stages),
-        given => of_stages(&given.unwrap_or_default(), schedule.n_stages()),
+        given if request.profile.is_some() || request.cluster.is_some() => {
+            of_stages(&given.unwrap_or_default(), schedule.n_stages())
+        }
+        given => freeze::costs(schedule, of_stages(&given.unwrap_or_default(), schedule.n_stages())),
     };
     match speeds(request, pipeline) {
         Some((speeds, _)) => speeds.applied(costs, schedule),

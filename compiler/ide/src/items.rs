@@ -14,6 +14,7 @@ impl Walker {
                 ScheduleItem::Place { stage, microbatch, .. } => {
                     std::iter::once(stage).chain(microbatch).for_each(|name| self.bind_once(name));
                 }
+                ScheduleItem::Frozen(frozen) => frozen.rule.iter().for_each(|(stage, _)| self.bind_once(stage)),
                 ScheduleItem::Block(block) => block.names().for_each(|name| self.bind_once(name)),
                 ScheduleItem::Order(order) => self.bind_once(&order.device),
                 ScheduleItem::Stages { .. }
@@ -31,6 +32,7 @@ impl Walker {
                 ScheduleItem::Slots { durations, .. } => self.values(durations.iter().map(|(_, slots)| slots)),
                 ScheduleItem::Weights { branches, .. } => self.values(branches.iter().map(|(condition, _)| condition)),
                 ScheduleItem::Require { condition, .. } => self.value(condition),
+                ScheduleItem::Frozen(frozen) => self.values(frozen.rule.iter().map(|(_, condition)| condition)),
                 ScheduleItem::Let(binding) => self.value(&binding.value),
                 ScheduleItem::Function(function) => self.function(function),
                 ScheduleItem::Block(block) => {
@@ -171,6 +173,12 @@ impl Walker {
             PipelineItem::Microbatches { count, .. } => self.value(count),
             PipelineItem::Cut { layers, .. } => self.values(layers),
             PipelineItem::Zero { stage, .. } => self.value(stage),
+            PipelineItem::Frozen(frozen) => self.within(|walker| {
+                if let Some((stage, condition)) = &frozen.rule {
+                    walker.bind(NameKind::Variable, stage, stage.span);
+                    walker.value(condition);
+                }
+            }),
             PipelineItem::Recompute { stages, .. } => {
                 let ranges = stages.iter().flatten();
                 self.values(ranges.flat_map(|(first, end)| std::iter::once(first).chain(end)));

@@ -6,6 +6,7 @@
 //! pipeline, and stands in for the model where a schedule is on its own.
 
 mod costs;
+pub mod frozen;
 mod graph;
 mod identity;
 mod language;
@@ -59,10 +60,10 @@ pub fn stage_set_of(files: &Files, elaborated: &Elaborated, kinds: &[Kinds]) -> 
     }
     let Some(call) = pipeline.and_then(|pipeline| pipeline.model.as_ref()) else {
         let mut set = abstract_slices(kinds, &schedule.graph, schedule.slices);
-        add_weights(&mut set, &schedule.placement, schedule.window.as_ref());
+        add_weights(&mut set, schedule);
         return Ok(set);
     };
-    let model = elaborate(files, call, &elaborated.parameters)?;
+    let mut model = elaborate(files, call, &elaborated.parameters)?;
     let layers = cut(&model, call, kinds.len(), schedule.span).map_err(|found| vec![found])?;
     if let Some(unfilled) = pipeline.and_then(|pipeline| unfilled(&model, pipeline)) {
         return Err(vec![unfilled]);
@@ -71,6 +72,7 @@ pub fn stage_set_of(files: &Files, elaborated: &Elaborated, kinds: &[Kinds]) -> 
     if let Some(untrained) = training.and_then(|_| untrained(&model)) {
         return Err(vec![untrained]);
     }
+    frozen::freeze(&mut model, &layers, schedule).map_err(|found| vec![found])?;
     let optimizer = training.map(|training| training.optimizer);
     let n_microbatches = schedule.microbatches_of_step();
     let request = StageRequest { layers: &layers, kinds, n_microbatches, optimizer };

@@ -27,6 +27,8 @@ pub const SCHEDULED: [TaskKind; 5] =
 pub struct Dependencies {
     /// By stage: whether its backward is split in `B` and `W`, of some microbatches at least.
     split: Vec<bool>,
+    /// By stage: whether it computes weight gradients in tasks of their own.
+    has_weight: Vec<bool>,
     /// By stage: whether it recomputes.
     recomputes: Vec<bool>,
     graph: StageGraph,
@@ -60,10 +62,11 @@ impl Dependencies {
 
     /// Every stage splits its backward, or none does. No stage recomputes.
     pub fn uniform(graph: &StageGraph, split: bool) -> Self {
-        let (split, recomputes) = (vec![split; graph.n_stages()], vec![false; graph.n_stages()]);
+        let n_stages = graph.n_stages();
         Self {
-            split,
-            recomputes,
+            split: vec![split; n_stages],
+            has_weight: vec![split; n_stages],
+            recomputes: vec![false; n_stages],
             fused: BTreeMap::new(),
             graph: graph.clone(),
             slices: Slices::ONE,
@@ -83,8 +86,9 @@ impl Dependencies {
         for (kind, stage) in kinds {
             let noted = match kind {
                 TaskKind::BackwardInput => all.split.get_mut(stage.index()),
+                TaskKind::BackwardWeight => all.has_weight.get_mut(stage.index()),
                 TaskKind::Recompute => all.recomputes.get_mut(stage.index()),
-                TaskKind::Forward | TaskKind::BackwardWeight | TaskKind::Backward | TaskKind::Update => None,
+                TaskKind::Forward | TaskKind::Backward | TaskKind::Update => None,
             };
             noted.into_iter().for_each(|noted| *noted = true);
         }
@@ -172,7 +176,7 @@ impl Dependencies {
 
     /// The kind of task of a stage that reads its saved activations last, alone if it ever does so.
     pub fn last(&self, stage: StageId) -> TaskKind {
-        if self.is_split(stage) { TaskKind::BackwardWeight } else { TaskKind::Backward }
+        if self.has_weight[stage.index()] { TaskKind::BackwardWeight } else { self.backward(stage) }
     }
 
     /// Whether a task reads the saved activations of its stage and microbatch last.

@@ -169,6 +169,7 @@ fn schedule(
         orders,
         origins,
         block,
+        frozen: crate::policy::frozen::Frozen::default(),
         reorder: None,
     }
 }

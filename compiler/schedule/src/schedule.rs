@@ -2,6 +2,7 @@
 
 use crate::placement::Placement;
 use crate::policy::activation::Activations;
+use crate::policy::frozen::Frozen;
 use crate::slices::Slices;
 use crate::stage_graph::StageGraph;
 use crate::units::Units;
@@ -123,6 +124,8 @@ pub struct Schedule {
     pub origins: Vec<Span>,
     /// The building block that the orders repeat, where the schedule was written as one.
     pub block: Option<Block>,
+    /// Which stages stay as they are; the tasks that these do not have are in none of the above.
+    pub frozen: Frozen,
     /// Where `reorder` was asked for, if it was. The orders above are those before it.
     pub reorder: Option<Span>,
 }

@@ -84,6 +84,8 @@ codes! {
     TooFewLayers "too-few-layers"
     /// A pipeline gives its stages other numbers of layers than the model and the schedule have.
     WrongCut "wrong-cut"
+    /// A task of a frozen stage, which has none of its kind, or a weight that it shares with a stage that trains.
+    FrozenTask "frozen-task"
     /// A `config.json` that cannot be read, or divided as asked.
     UnusableConfig "unusable-config"
     /// A profile that cannot be read, or is about another target.

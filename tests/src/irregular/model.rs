@@ -58,10 +58,21 @@ impl Model {
     pub(super) fn draw(stages: usize, slices: usize, may_tie: bool, dice: &mut Dice) -> Self {
         let (width, rows, sequence) = (2 + dice.below(4), 1 + dice.below(2), slices * (1 + dice.below(2)));
         let mut features = BTreeSet::new();
-        let mut text = format!("{LAYERS}model drawn {{\nlet l0 = lookup({width}, {rows}, {sequence})\n");
+        let mut text = format!("{LAYERS}model drawn {{\n");
         let n_layers = stages.max(2) + dice.below(4);
+        let tie = one_of(&["", "", " with table = l0.table"], dice);
+        let tie = if may_tie { tie } else { "" };
+        let freezes = dice.below(3) == 0;
+        let frozen: Vec<&str> =
+            (0..n_layers).map(|_| if freezes && dice.below(2) == 0 { " frozen" } else { "" }).collect();
+        if frozen.contains(&" frozen") {
+            features.insert("frozen");
+        }
+        // The last layer learns, and so does the first one if both share a weight.
+        let first = if tie.is_empty() { frozen[0] } else { "" };
+        let _ = writeln!(text, "let l0 = lookup({width}, {rows}, {sequence}){first}");
         let (mut last, mut dense) = (0, None);
-        for layer in 1..n_layers - 1 {
+        for (layer, frozen) in frozen.iter().enumerate().take(n_layers - 1).skip(1) {
             let other = dice.below(layer);
             let line = match dice.below(9) {
                 0 if layer > 1 => {
@@ -83,11 +94,9 @@ impl Model {
                     format!("dense({width}) from l{last}")
                 }
             };
-            let _ = writeln!(text, "let l{layer} = {line}");
+            let _ = writeln!(text, "let l{layer} = {line}{frozen}");
             last = layer;
         }
-        let tie = one_of(&["", "", " with table = l0.table"], dice);
-        let tie = if may_tie { tie } else { "" };
         if !tie.is_empty() {
             features.insert("tie");
         }

@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod costs;
 mod device;
 mod finding;
+pub mod frozen;
 pub mod offload;
 pub mod profile;
 pub mod recompute;
@@ -29,6 +30,7 @@ use activation::ActivationReport;
 use certificate::CertificateReport;
 use cluster::ClusterReport;
 use costs::DerivedCostReport;
+use frozen::FrozenReport;
 use offload::OffloadReport;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::Instruction;
@@ -98,6 +100,9 @@ pub struct Report {
     /// Costs of `B` and `W` that nobody gave and that follow from that of `BW`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub derived_costs: Vec<DerivedCostReport>,
+    /// Which stages do not train, where some are frozen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frozen: Option<FrozenReport>,
     /// What recomputation costs, where stages recompute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recompute: Option<RecomputeReport>,
@@ -288,6 +293,7 @@ impl Report {
         let certificates = analysis.certificates.as_deref();
         self.deadlock_free = Some(true);
         self.weights = analysis.versions.as_ref().and_then(|versions| WeightsReport::new(schedule, versions));
+        self.frozen = FrozenReport::new(&analysis.schedule);
         self.recompute = RecomputeReport::new(analysis);
         let is_limited = limit.is_some() && !analysis.is_valid_for_all_microbatches(limit);
         // Numbers that were judged one by one were judged with sums that travel.

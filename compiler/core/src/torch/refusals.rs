@@ -94,6 +94,11 @@ fn parts(analysis: &Analysis) -> Diagnostics {
             format!("microbatches are cut in {} slices, and PyTorch knows whole ones", schedule.slices.count());
         found.push(error(schedule.span, "this schedule", message));
     }
+    if schedule.frozen.any() {
+        let message = "some of its stages are frozen, and PyTorch runs every stage backward".to_owned();
+        let help = "leave `frozen` out, and set `requires_grad = False` in PyTorch: the schedule is then the whole one";
+        found.push(error(schedule.span, "this schedule", message).help(help));
+    }
     if schedule.window.is_some() {
         let message = "weights change while microbatches are under way, and PyTorch runs step by step".to_owned();
         found.push(error(schedule.span, "this schedule", message));

@@ -11,6 +11,7 @@ pub mod stage_set;
 pub mod symbolic;
 mod weights;
 
+use crate::frozen::is_frozen;
 use crate::graph::bundle::{Bundle, ValueOffset, add_value};
 use crate::graph::tape::Leaf;
 use crate::{Model, Weight, WeightId};
@@ -157,10 +158,7 @@ fn stages_of_slice(model: &Model, request: &StageRequest<'_>, slice: Position) -
 
 /// By layer: whether the gradient of its output is of use, because it is trained, or a layer before it, however far.
 fn learns(model: &Model) -> Vec<bool> {
-    let is_frozen = |weight: &Weight| match weight.owner {
-        Some(owner) => model.layers[owner.layer].weights[owner.weight].is_frozen,
-        None => weight.is_frozen,
-    };
+    let is_frozen = |weight: &Weight| is_frozen(model, weight);
     // Where nothing is frozen, gradients flow to all stages, also to those before the first weight.
     let is_whole = !model.layers.iter().flat_map(|layer| &layer.weights).any(is_frozen);
     let mut learns: Vec<bool> = Vec::with_capacity(model.layers.len());

@@ -8,10 +8,9 @@ use pipe_ir::program::{Access, Body, Exec, Operand};
 use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::{Value, ValueKind};
-use pipe_schedule::placement::Placement;
+use pipe_schedule::schedule::Schedule;
 use pipe_schedule::slices::Slices;
 use pipe_schedule::stage_graph::StageGraph;
-use pipe_schedule::window::Window;
 
 /// Bytes of what a stage saves for its backward pass: a placeholder.
 pub const SAVED: Bytes = Bytes(1 << 20);
@@ -34,8 +33,7 @@ pub fn abstract_slices(kinds: &[Kinds], graph: &StageGraph, slices: Slices) -> S
     for (slice, (stage, asked)) in rows {
         let mut execs = StageExecs::default();
         for kind in TaskKind::ALL.into_iter().filter(|kind| *kind != TaskKind::Update && asked.has(*kind)) {
-            let recomputes = asked.has(TaskKind::Recompute);
-            let mut operands = operands(kind, &values, StageId::from_index(stage), recomputes);
+            let mut operands = operands(kind, &values, StageId::from_index(stage), (asked, kinds));
             operands.extend(values[stage].carried(kind, slice));
             set.execs.push(Exec {
                 kind,
@@ -55,10 +53,11 @@ pub fn abstract_slices(kinds: &[Kinds], graph: &StageGraph, slices: Slices) -> S
 
 /// Gives weights to replicated stages, whose gradients their devices must agree on, and to those
 /// that are updated while microbatches are under way, whose versions are in the lists: 1 MiB each,
-/// and an update.
-pub fn add_weights(set: &mut StageSet, placement: &Placement, window: Option<&Window>) {
+/// and an update. Those of frozen stages have neither gradients nor an update.
+pub fn add_weights(set: &mut StageSet, schedule: &Schedule) {
+    let placement = &schedule.placement;
     let has_versions = |stage: StageId| {
-        let versions = window.and_then(|window| window.stages.get(stage.index()));
+        let versions = schedule.window.as_ref().and_then(|window| window.stages.get(stage.index()));
         versions.is_some_and(|versions| versions.is_trained)
     };
     for stage in placement.stages().filter(|stage| placement.has_replicas(*stage) || has_versions(*stage)) {
@@ -67,6 +66,12 @@ pub fn add_weights(set: &mut StageSet, placement: &Placement, window: Option<&Wi
             add_value(&mut set.values, Value::plain(name, kind, stage, SAVED))
         };
         let parameters = add("parameters", ValueKind::Parameters);
+        if schedule.frozen.is_frozen(stage) {
+            let own = set.execs.iter_mut().filter(|exec| exec.stage == stage);
+            own.for_each(|exec| exec.operands.push(Operand::new(parameters, Access::Read)));
+            set.weights.push(WeightGroup { parameters, gradients: None, update: None, stages: vec![stage] });
+            continue;
+        }
         let gradients = add("gradients", ValueKind::ParameterGradients);
         for exec in set.execs.iter_mut().filter(|exec| exec.stage == stage) {
             exec.operands.push(Operand::new(parameters, Access::Read));
@@ -166,7 +171,8 @@ impl Values {
     }
 }
 
-fn operands(kind: TaskKind, values: &[Values], stage: StageId, recomputes: bool) -> Vec<Operand> {
+/// What a task reads and writes, where `kinds` are those of all stages.
+fn operands(kind: TaskKind, values: &[Values], stage: StageId, (asked, kinds): (&Kinds, &[Kinds])) -> Vec<Operand> {
     let own = &values[stage.index()];
     let mut list = Vec::new();
     let mut push = |access, value| list.push(Operand::new(value, access));
@@ -174,14 +180,17 @@ fn operands(kind: TaskKind, values: &[Values], stage: StageId, recomputes: bool)
         TaskKind::Forward | TaskKind::Recompute => {
             let before = own.gradients.iter().filter_map(|(from, _)| values[from.index()].activation);
             before.for_each(|value| push(Access::Read, value));
-            let (hands_on, saves) = (kind == TaskKind::Forward, kind == TaskKind::Recompute || !recomputes);
+            let hands_on = kind == TaskKind::Forward;
+            let saves = asked.has_backward() && (kind == TaskKind::Recompute || !asked.has(TaskKind::Recompute));
             let written = own.activation.filter(|_| hands_on).into_iter().chain(saves.then_some(own.saved));
             written.for_each(|value| push(Access::Write, value));
         }
         TaskKind::BackwardInput | TaskKind::Backward => {
             let after = own.readers.iter().rev().filter_map(|reader| values[reader.index()].gradient_of(stage));
             after.chain([own.saved]).for_each(|value| push(Access::Read, value));
-            own.gradients.iter().for_each(|(_, value)| push(Access::Write, *value));
+            // Who runs forward only reads no gradient.
+            let read = own.gradients.iter().filter(|(from, _)| kinds[from.index()].has_backward());
+            read.for_each(|(_, value)| push(Access::Write, *value));
         }
         TaskKind::BackwardWeight => push(Access::Read, own.saved),
         TaskKind::Update => {}

@@ -61,6 +61,17 @@ impl StageAccount {
         self.weights + self.gradients + self.optimizer
     }
 
+    /// Leaves out what a stage does not have whose weights stay as they are, and perhaps no backward either. What a
+    /// backward keeps for the gradients of weights is counted all the same: which part of it that is, is not known.
+    pub(super) fn freeze(&mut self, has_backward: bool) {
+        (self.gradients, self.optimizer, self.deferred) = (0, 0, 0);
+        self.flops.backward_weight = 0;
+        if !has_backward {
+            self.saved.clear();
+            self.flops.backward_input = 0;
+        }
+    }
+
     /// What of the state lives in the memory of the host: it comes for its uses and, where an
     /// update changes it, goes back.
     pub const fn away(&self, offload: Offload) -> u128 {
@@ -82,7 +93,7 @@ impl StageAccount {
     /// The same for one half of the backward pass, without what flows in: that is a buffer of its own.
     pub fn saved_until(&self, until: Until) -> u128 {
         let all: u128 = self.saved.iter().filter(|held| held.until == until).map(|held| held.bytes).sum();
-        if until == Until::Input { all - self.input } else { all }
+        if until == Until::Input { all.saturating_sub(self.input) } else { all }
     }
 }
 

@@ -40,7 +40,12 @@ pub fn stage_set(transformer: &Transformer, schedule: &Schedule, kinds: &[Kinds]
         let error = Diagnostic::error(Code::NoTensorGraph, transformer.span, "this model", message);
         return Err(vec![error.label(schedule.span, "cuts microbatches").help("use a schedule without slices")]);
     }
-    let accounts = account::accounts(transformer, &schedule.placement, schedule.span).map_err(|error| vec![error])?;
+    let mut accounts =
+        account::accounts(transformer, &schedule.placement, schedule.span).map_err(|error| vec![error])?;
+    for (stage, account) in (0..).map(StageId).zip(&mut accounts).filter(|(stage, _)| schedule.frozen.is_frozen(*stage))
+    {
+        account.freeze(schedule.frozen.needs(TaskKind::Backward, stage));
+    }
     countable(transformer, &accounts, schedule)?;
     let is_large = accounts.iter().any(|account| account.flops.forward >= LARGE);
     let flops_per_tick = if is_large { FLOPS_PER_TICK } else { 1 };
@@ -157,7 +162,7 @@ fn add_stage(
     }
     row.both = row.exec_of(TaskKind::Backward);
     if let Some(parameters) = values.parameters {
-        let update = kinds.has_backward().then(|| add(TaskKind::Update, 0));
+        let update = (kinds.has_backward() && values.gradients.is_some()).then(|| add(TaskKind::Update, 0));
         set.weights.push(WeightGroup { parameters, gradients: values.gradients, update, stages: vec![stage] });
     }
     set.stages.push(row);

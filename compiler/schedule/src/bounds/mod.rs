@@ -10,6 +10,7 @@ mod memory;
 
 use crate::dependencies::Dependencies;
 use crate::policy::activation::{Activations, Held};
+use crate::policy::frozen::Gradients;
 use crate::schedule::Schedule;
 use crate::stage_graph::StageGraph;
 use crate::timing::durations::{Costs, Times};
@@ -60,10 +61,12 @@ pub fn lower_bound(
     let mut best = Bound { makespan: Ticks::ZERO, kind: BoundKind::Work, device: DeviceId(0) };
     for (device, stages) in stages.iter().enumerate().filter(|(_, stages)| !stages.is_empty()) {
         let (device, memory) = (DeviceId::from_index(device), memory[device]);
-        let recomputes = stages.iter().any(|share| dependencies.recomputes(share.stage));
+        // Both hold nothing.
+        let is_free = |stage| dependencies.recomputes(stage) || schedule.frozen.gradients(stage) == Gradients::None;
+        let is_free = stages.iter().any(|share| is_free(share.stage));
         let candidates = [
             (BoundKind::Work, work(&chain, stages)),
-            (BoundKind::Warmup, if recomputes { Ticks::ZERO } else { warmup(&chain, stages, memory) }),
+            (BoundKind::Warmup, if is_free { Ticks::ZERO } else { warmup(&chain, stages, memory) }),
             (BoundKind::Area, area(&chain, stages, memory)),
         ];
         for (kind, makespan) in candidates {
@@ -101,7 +104,8 @@ pipe_ir::words! {
 impl Forms {
     /// Those of a schedule.
     pub fn of(schedule: &Schedule, dependencies: &Dependencies) -> Self {
-        let mut stages = (0..schedule.n_stages()).map(StageId::from_index);
+        let stages = (0..schedule.n_stages()).map(StageId::from_index);
+        let mut stages = stages.filter(|stage| schedule.frozen.needs(TaskKind::Backward, *stage));
         match () {
             () if stages.clone().all(|stage| !dependencies.is_split(stage)) => Self::Fused,
             () if stages.all(|stage| !dependencies.is_fused(stage)) => Self::Split,
@@ -218,7 +222,9 @@ impl Hops<'_> {
 
     fn back(&self, stage: usize) -> impl Iterator<Item = (usize, Ticks)> + '_ {
         let stage = StageId::from_index(stage);
-        self.graph.before(stage).iter().map(move |other| (other.index(), self.latency(stage, *other)))
+        let before = self.graph.before(stage).iter();
+        let before = before.filter(|other| self.schedule.frozen.needs(TaskKind::Backward, **other));
+        before.map(move |other| (other.index(), self.latency(stage, *other)))
     }
 
     fn onward(&self, stage: usize) -> impl Iterator<Item = (usize, Ticks)> + '_ {
@@ -340,6 +346,7 @@ impl Chain {
         chain.heads(&hops);
         chain.tails(&hops, dependencies);
         let lifespan = |stage| match dependencies.recomputes(stage) {
+            _ if schedule.frozen.gradients(stage) == Gradients::None => Ticks::ZERO,
             // Nothing keeps a recomputation from ending right before the backward.
             true => chain.steps(stage)[1..3].iter().fold(Ticks::ZERO, |sum, step| sum + step.duration),
             false => chain.lifespan(&hops, stage),

@@ -1,7 +1,8 @@
 //! Rule: every stage runs every microbatch forward once and backward once, either fused (`BW`) or in its two halves.
 //!
 //! A stage may do one with some microbatches and the other with the rest. `B` without `W` computes
-//! no weight gradient. A stage that recomputes some microbatch recomputes all of them: what its
+//! no weight gradient; only a frozen stage needs none, and one that runs forward only needs no backward.
+//! A stage that recomputes some microbatch recomputes all of them: what its
 //! forward saves is the same for all. A task that occupies several devices stands once in the order
 //! of each.
 
@@ -116,8 +117,9 @@ fn missing(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Kinds
         mixed(schedule, table, stage, kinds, found);
         return;
     }
+    let needs = |kind| schedule.frozen.needs(kind, stage);
     match (kinds.span(BackwardInput, schedule), kinds.span(BackwardWeight, schedule)) {
-        (Some(span), None) => {
+        (Some(span), None) if needs(BackwardWeight) => {
             let message = format!("{stage} runs `B` but never `W`, so its weights get no gradient");
             let help = "write `BW` for both halves at once, or add `W`";
             found
@@ -128,7 +130,7 @@ fn missing(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Kinds
             let help = "write `BW` for both halves at once, or add `B`";
             found.push(Diagnostic::error(Code::MissingTask, span, "weight gradients only", message).help(help));
         }
-        (None, None) if !kinds.has(Backward) => {
+        (None, None) if needs(Backward) && !kinds.has(Backward) => {
             let message = format!("{stage} never runs backward");
             let help = format!("add `BW` of {stage}, or `B` and `W`");
             let label = format!("no backward of {stage}");
@@ -193,7 +195,9 @@ fn mixed(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Kinds, 
     }
     found.extend(lacks(schedule, (Backward, stage), span(Backward), &of(&|fused, b, w| !fused && !b && !w)));
     found.extend(lacks(schedule, (BackwardInput, stage), span(half), &of(&|_, input, weight| weight && !input)));
-    found.extend(lacks(schedule, (BackwardWeight, stage), span(half), &of(&|_, input, weight| input && !weight)));
+    if schedule.frozen.needs(BackwardWeight, stage) {
+        found.extend(lacks(schedule, (BackwardWeight, stage), span(half), &of(&|_, input, weight| input && !weight)));
+    }
 }
 
 /// Says that a stage lacks tasks of a kind.

@@ -7,6 +7,7 @@
 //! which a whole number is one activation.
 
 use crate::dependencies::Dependencies;
+use crate::policy::frozen::{Frozen, Gradients};
 use crate::ratio::{Ratio, gcd};
 use crate::stage_range::{in_brackets, stages, write_stages};
 use crate::units::Units;
@@ -235,6 +236,24 @@ impl Activations {
     /// What is held of a stage, in parts.
     pub fn of(&self, stage: StageId) -> Held {
         self.stages.get(stage.index()).copied().unwrap_or(Held::WHOLE)
+    }
+
+    /// The same where some stages are frozen: nothing waits for a `W` that is not there, and what runs
+    /// forward only saves nothing.
+    #[must_use]
+    pub fn without(&self, frozen: &Frozen, n_stages: usize) -> Self {
+        if !frozen.any() {
+            return self.clone();
+        }
+        let held = |stage| {
+            let held = self.of(stage);
+            match frozen.gradients(stage) {
+                Gradients::Both => held,
+                Gradients::OfInput => Held { waiting: 0, ..held },
+                Gradients::None => Held { saved: 0, waiting: 0 },
+            }
+        };
+        Self { stages: (0..n_stages).map(StageId::from_index).map(held).collect(), ..*self }
     }
 
     /// What a task takes when it starts, or gives back when it ends, if negative.

@@ -108,6 +108,12 @@ fn unsearchable(schedule: &Schedule, costs: &Costs) -> Option<(&'static str, &'s
     if schedule.slices.count() > 1 {
         return Some(("its microbatches are cut into slices", help));
     }
+    if schedule.frozen.any() {
+        return Some((
+            "some of its stages are frozen",
+            "leave `frozen` out: what is found serves frozen stages as well",
+        ));
+    }
     if costs.differ() {
         let help = "search with costs of kinds or stages alone, as in `--cost F=1,B=1,W=1,F[0]=1.5`";
         return Some(("its microbatches differ in how long they take", help));

@@ -91,6 +91,10 @@ pub fn problem(
             "layers that are declared have no setting that divides them; `pipec search` finds schedules for them";
         return Err(refuse(pipeline.span, "how to divide it is not known", message, help));
     };
+    if schedule.frozen.any() {
+        let message = format!("some stages of `{}` are frozen, and layouts are for stages that train", pipeline.name);
+        return Err(refuse(pipeline.span, "frozen", message, "leave `frozen` out"));
+    }
     let differing = pipeline.speeds.as_ref().filter(|(speeds, _)| speeds.matter()).map(|(_, span)| *span);
     let differing = differing.or(pipeline.memory.as_ref().filter(|(all, _)| all.differs()).map(|(_, span)| *span));
     if let Some(span) = differing {

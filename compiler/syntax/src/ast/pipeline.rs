@@ -1,6 +1,6 @@
 //! The syntax tree of pipelines.
 
-use super::{Call, Expr, Name, Section};
+use super::{Call, Expr, FrozenStages, Name, Section};
 use crate::source::Span;
 use pipe_ir::graph::DType;
 
@@ -57,6 +57,8 @@ pub enum PipelineItem {
     },
     /// `schedule v_half`.
     Schedule(Call),
+    /// `frozen s if s < S - 1`: whose weights stay as they are.
+    Frozen(FrozenStages),
     /// `recompute 0..2, 5`.
     Recompute {
         /// First stages with the ends of their ranges, which are missing for single stages; none is all stages.

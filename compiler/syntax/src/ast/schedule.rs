@@ -36,6 +36,8 @@ pub enum ScheduleItem {
         /// The whole item.
         span: Span,
     },
+    /// `frozen s if s < D`: whose weights stay as they are.
+    Frozen(FrozenStages),
     /// `slots F = 1, BW = 2`: how long tasks take in a building block.
     Slots {
         /// Kinds with their numbers of slots.
@@ -72,6 +74,15 @@ pub enum ScheduleItem {
         /// The word.
         span: Span,
     },
+}
+
+/// `frozen all`, or `frozen s if s < D`: stages whose weights stay as they are.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FrozenStages {
+    /// The name of a stage's number, and the condition under which it is frozen; none where all are.
+    pub rule: Option<(Name, Expr)>,
+    /// The whole item.
+    pub span: Span,
 }
 
 /// `let name(parameters) = value`, or `let name(parameters) { statements }`.

@@ -75,6 +75,22 @@ impl<'a> Rule<'a> {
     /// # Errors
     /// Names that mean nothing, or that a variable cannot have.
     pub fn new(expr: &'a Expr, variables: &[Name], known: &'a Known<'_>) -> Result<Self, Fault> {
+        Self::resolved(variables, known, |scope| scope.number(expr))
+    }
+
+    /// A condition with these variables: ask whether it [`holds`](Self::holds).
+    ///
+    /// # Errors
+    /// Likewise.
+    pub fn condition(expr: &'a Expr, variables: &[Name], known: &'a Known<'_>) -> Result<Self, Fault> {
+        Self::resolved(variables, known, |scope| scope.condition(expr))
+    }
+
+    fn resolved(
+        variables: &[Name],
+        known: &'a Known<'_>,
+        resolve: impl FnOnce(&mut Scope<'a>) -> Result<Resolved<'a>, Fault>,
+    ) -> Result<Self, Fault> {
         let mut scope = known.scope().exact(Decimals::Exact);
         let mut slots = Vec::with_capacity(variables.len());
         for name in variables {
@@ -85,8 +101,16 @@ impl<'a> Rule<'a> {
             scope.set_type(slot, Type::Number);
             slots.push(slot);
         }
-        let code = scope.number(expr)?;
+        let code = resolve(&mut scope)?;
         Ok(Self { scope, code, variables: slots, machine: Machine::default() })
+    }
+
+    /// Whether a condition holds where the variables have these values.
+    ///
+    /// # Errors
+    /// All that [`evaluate`] fails on.
+    pub fn holds(&mut self, values: &[i64]) -> Result<bool, Fault> {
+        Ok(self.at(values)?.parts().0 != 0)
     }
 
     /// The value where the variables have these.

@@ -7,6 +7,7 @@ use crate::output::{Style, paint};
 use pipe_compiler::block_family::Numbers;
 use pipe_compiler::report::activation::ActivationReport;
 use pipe_compiler::report::costs::DerivedCostReport;
+use pipe_compiler::report::frozen::FrozenReport;
 use pipe_compiler::report::offload::OffloadReport;
 use pipe_compiler::report::recompute::RecomputeReport;
 use pipe_compiler::report::torch::TorchReport;
@@ -138,6 +139,7 @@ fn summary(report: &Report) -> Vec<Fact> {
         });
     }
     lines.extend(activations(&report.activation));
+    lines.extend(report.frozen.as_ref().map(frozen));
     lines.extend(report.recompute.as_ref().map(|own| recomputation(own, unit)));
     lines.extend(report.offload.as_ref().and_then(|own| offload(own, report)));
     lines.extend(report.zero.as_ref().and_then(zero));
@@ -197,20 +199,34 @@ fn activations(stages: &[ActivationReport]) -> Vec<Fact> {
     lines
 }
 
-/// Which stages run their forward once more, and what that costs where it costs most.
-fn recomputation(report: &RecomputeReport, unit: Option<&str>) -> Fact {
-    let runs: Vec<&[u32]> = report.stages.chunk_by(|one, other| one + 1 == *other).collect();
+/// Which stages do not train.
+fn frozen(report: &FrozenReport) -> Fact {
+    let remark = match &report.forward_only {
+        forward if *forward == report.stages => "forward only".to_owned(),
+        forward if forward.is_empty() => "without weight gradients".to_owned(),
+        forward => format!("without weight gradients; {} forward only", runs(forward)),
+    };
+    Fact::new("frozen", runs(&report.stages), remark)
+}
+
+/// Numbers of stages as runs: `s0 to s3, s6`.
+fn runs(stages: &[u32]) -> String {
+    let runs: Vec<&[u32]> = stages.chunk_by(|one, other| one + 1 == *other).collect();
     let shown = runs.iter().take(RUNS).map(|run| match run {
         [one] => format!("s{one}"),
         [first, .., last] => format!("s{first} to s{last}"),
         [] => String::new(),
     });
     let more = (runs.len() > RUNS).then(|| "..".to_owned());
-    let stages = shown.chain(more).collect::<Vec<_>>().join(", ");
+    shown.chain(more).collect::<Vec<_>>().join(", ")
+}
+
+/// Which stages run their forward once more, and what that costs where it costs most.
+fn recomputation(report: &RecomputeReport, unit: Option<&str>) -> Fact {
     let share = percent(if report.busy > 0.0 { report.time / report.busy } else { 0.0 });
     let (more, all) = (time(report.time, unit), time(report.busy, unit));
     let cost = format!("{more} of the {all} that d{} works, {share}", report.device);
-    Fact::new("recompute", stages, cost)
+    Fact::new("recompute", runs(&report.stages), cost)
 }
 
 /// What lives in the memory of hosts, and what its copies cost the device that copies most.

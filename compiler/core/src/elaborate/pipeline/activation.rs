@@ -107,7 +107,7 @@ pub(super) fn check(asked: PlacedShares<'_>, schedule: &Schedule, report: &mut R
 pub(super) fn apply(asked: PlacedShares<'_>, schedule: &mut Schedule, report: &mut Report) {
     let Some((shares, place)) = asked else { return };
     match shares.of(schedule.n_stages()) {
-        Ok(activations) => schedule.activations = activations,
+        Ok(activations) => schedule.activations = activations.without(&schedule.frozen, schedule.n_stages()),
         Err(parts) => {
             let message = format!(
                 "an activation would have to be counted in {parts} parts, and at most {MOST_PARTS} are possible"

@@ -20,6 +20,7 @@ pub(super) struct Items<'a> {
     pub(super) microbatches: Option<&'a Expr>,
     pub(super) cut: Option<(Option<&'a Expr>, Span)>,
     pub(super) schedule: Option<&'a Call>,
+    pub(super) frozen: Option<&'a ast::FrozenStages>,
     pub(super) recompute: Option<recompute::Line<'a>>,
     pub(super) offload: offload::PlacedOffload,
     pub(super) zero: Option<(&'a Expr, Span)>,
@@ -58,6 +59,7 @@ pub(super) fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> 
                 items.cut = Some((layers.as_ref(), *span));
                 ("cut", *span)
             }
+            PipelineItem::Frozen(frozen) => ("frozen", items.frozen.insert(frozen).span),
             PipelineItem::Recompute { stages, span } => {
                 items.recompute = Some((stages, *span));
                 ("recompute", *span)

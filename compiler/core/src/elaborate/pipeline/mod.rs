@@ -4,6 +4,7 @@ mod activation;
 mod costs;
 mod cut;
 mod devices;
+mod frozen;
 mod items;
 mod number;
 mod offload;
@@ -148,6 +149,10 @@ pub(super) fn elaborate(
     let activations = request.activation.as_ref().map(|shares| (shares, None)).or(own);
     activation::beside_model(activations, items.model.or(items.config), &mut report);
     if let Some(schedule) = &mut schedule {
+        let n_stages = schedule.n_stages();
+        let untrained = model.as_ref().map(|call| pipe_model::frozen::of_model(files, call, &parameters, n_stages));
+        let untrained = (untrained.unwrap_or_default(), &sized);
+        frozen::apply(items.frozen, (schedule, &graph), untrained, &mut report);
         cut::check(cut.as_ref(), schedule, &mut report);
         let named = items.recompute.and_then(|line| recompute::recomputation(line, schedule, &known, &mut report));
         if let Some(asked) = request.recompute.as_ref().or(named.as_ref()) {

@@ -3,6 +3,7 @@
 mod block;
 mod empty_loop;
 mod fill;
+mod frozen;
 mod order;
 mod parts;
 mod period;
@@ -14,6 +15,7 @@ pub(super) use period::common;
 use parts::{Body, Parts, PlaceLine, parts_of, scope_of};
 use pipe_schedule::placement::Placement;
 use pipe_schedule::policy::activation::Activations;
+use pipe_schedule::policy::frozen::Frozen;
 use pipe_schedule::schedule::{Block, Schedule, ScheduledTask};
 use pipe_schedule::slices::Slices;
 use pipe_schedule::stage_graph::StageGraph;
@@ -158,7 +160,7 @@ impl<'a> Writer<'a> {
         let written = self.report.take(written);
         let WrittenOrders { orders, block, window } =
             written.unwrap_or(WrittenOrders { orders: Vec::new(), block: None, window: None });
-        self.report.finish(Schedule {
+        let mut schedule = Schedule {
             name: schedule.name.text.clone(),
             span: schedule.name.span,
             n_microbatches: self.n_microbatches * self.slices.count(),
@@ -166,13 +168,18 @@ impl<'a> Writer<'a> {
             graph: StageGraph::chain(self.placement.n_stages()),
             activations: Activations::default(),
             window,
-            placement: self.placement,
+            placement: std::mem::replace(&mut self.placement, Placement::of_stages(Vec::new())),
             placement_span: place.span,
             orders,
-            origins: self.origins,
+            origins: std::mem::take(&mut self.origins),
             block,
+            frozen: Frozen::default(),
             reorder: parts.reorder,
-        })
+        };
+        if let Some(line) = parts.frozen {
+            frozen::apply(&mut self, line, &mut schedule);
+        }
+        self.report.finish(schedule)
     }
 
     /// Reports what is wrong with names outside of `let`s, where nothing can be evaluated.
@@ -206,9 +213,10 @@ impl<'a> Writer<'a> {
             let resolved = self.scope.number(number);
             self.report.take(resolved);
         }
+        let frozen = parts.frozen.into_iter().flat_map(|frozen| &frozen.rule).map(|(_, condition)| condition);
         let of_weights =
             parts.weights.iter().flat_map(|versions| versions.branches.iter().map(|(condition, _)| condition));
-        for condition in parts.conditions.iter().map(|(condition, _)| *condition).chain(of_weights) {
+        for condition in parts.conditions.iter().map(|(condition, _)| *condition).chain(of_weights).chain(frozen) {
             let resolved = self.scope.condition(condition);
             self.report.take(resolved);
         }

@@ -72,7 +72,8 @@ impl Job {
             let again = recomputes.then_some(TaskKind::Recompute);
             again.into_iter().chain(halves.iter().copied()).map(move |kind| (kind, stage))
         });
-        let keys: Vec<(TaskKind, StageId)> = forward.chain(backward).collect();
+        let is_there = |(kind, stage): &(TaskKind, StageId)| schedule.frozen.needs(*kind, *stage);
+        let keys: Vec<(TaskKind, StageId)> = forward.chain(backward).filter(is_there).collect();
         let devices = |stage| schedule.placement.devices(stage, MicrobatchId(0));
         let find = |key| keys.iter().position(|own| *own == key).map(SeriesId::from_index);
         let series = |&(kind, stage): &(TaskKind, StageId)| {

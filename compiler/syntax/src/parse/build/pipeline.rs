@@ -11,6 +11,9 @@ impl Builder<'_> {
         if rule == Rule::requirement {
             return self.requirement(pair);
         }
+        if rule == Rule::frozen_stages {
+            return PipelineItem::Frozen(self.frozen_stages(pair));
+        }
         let mut parts = Parts::of(pair);
         match rule {
             Rule::model_use => {

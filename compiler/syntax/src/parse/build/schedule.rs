@@ -1,7 +1,7 @@
 //! Schedules.
 
 use super::{Builder, Parts, Rule, unexpected};
-use crate::ast::{Block, BlockTask, Function, FunctionBody, Order, ScheduleItem, Statement, Weights};
+use crate::ast::{Block, BlockTask, FrozenStages, Function, FunctionBody, Order, ScheduleItem, Statement, Weights};
 use crate::source::Span;
 use pest::iterators::Pair;
 use pipe_ir::task::TaskKind;
@@ -18,6 +18,7 @@ impl Builder<'_> {
                 let microbatch = parts.optional(Rule::name).map(|name| self.name(&name));
                 ScheduleItem::Place { stage, microbatch, device: self.expr(parts.need()), span }
             }
+            Rule::frozen_stages => ScheduleItem::Frozen(self.frozen_stages(pair)),
             Rule::slots => {
                 let durations = Parts::of(pair).map(|duration| {
                     let mut parts = Parts::of(duration);
@@ -55,6 +56,13 @@ impl Builder<'_> {
             Rule::function => ScheduleItem::Function(self.function(pair)),
             other => unexpected(other),
         }
+    }
+
+    pub(super) fn frozen_stages(&mut self, pair: Pair<'_, Rule>) -> FrozenStages {
+        let span = self.span(&pair);
+        let mut parts = Parts::of(pair);
+        let stage = parts.optional(Rule::name).map(|name| self.name(&name));
+        FrozenStages { rule: stage.map(|stage| (stage, self.expr(parts.need()))), span }
     }
 
     pub(super) fn function(&mut self, pair: Pair<'_, Rule>) -> Function {

@@ -1,0 +1,55 @@
+//! `frozen`: stages whose weights stay as they are, by the schedule itself.
+
+use super::Writer;
+use pipe_ir::ids::StageId;
+use pipe_schedule::policy::freeze::freeze;
+use pipe_schedule::schedule::Schedule;
+use pipe_syntax::ast::{FrozenStages, Weights};
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+use std::collections::BTreeMap;
+
+/// Freezes stages of a schedule whose tasks were written out.
+pub(super) fn apply<'a>(writer: &mut Writer<'a>, line: &'a FrozenStages, schedule: &mut Schedule) {
+    if let Some((weights, span)) = writer.weights.filter(|(weights, _)| *weights != Weights::Flush) {
+        let message = format!("`weights {}` updates every stage, and this schedule has frozen ones", weights.word());
+        let error = Diagnostic::error(Code::WeightsNeedBlock, span, "updates all", message);
+        writer.report.add(error.label(line.span, "these are never updated").help("choose `weights flush`"));
+        return;
+    }
+    let Some(frozen) = stages(writer, line, schedule.n_stages()) else { return };
+    let graph = (writer.graph)(schedule.n_stages());
+    let tasks = schedule.orders.clone();
+    freeze(schedule, &graph, |stage| frozen[stage.index()]);
+    // Whoever says that a stage is frozen knows which tasks it does not have.
+    let mut superfluous = BTreeMap::new();
+    for scheduled in tasks.iter().flatten() {
+        if !schedule.frozen.needs(scheduled.task.kind, scheduled.task.stage) {
+            superfluous.entry(scheduled.origin).or_insert(scheduled.task);
+        }
+    }
+    for (origin, task) in superfluous {
+        let (name, stage) = (format!("{} {}", task.kind.letters(), task.stage), task.stage);
+        let message = format!("`{name}` is written, but {stage} is frozen and needs no such task");
+        let span = schedule.origins[usize::from(origin)];
+        let error =
+            Diagnostic::error(Code::FrozenTask, span, format!("`{}` of a frozen stage", task.kind.letters()), message);
+        let help =
+            "leave the task out, or move `frozen` to the pipeline: what frozen stages do not need then drops out";
+        writer.report.add(error.label(line.span, format!("freezes {stage}")).help(help));
+    }
+}
+
+/// Which stages the line freezes, by [`StageId`].
+fn stages<'a>(writer: &mut Writer<'a>, line: &'a FrozenStages, n_stages: usize) -> Option<Vec<bool>> {
+    let Some((stage, condition)) = &line.rule else { return Some(vec![true; n_stages]) };
+    let slot = writer.variable(stage);
+    let slot = writer.report.take(slot)?;
+    let code = writer.scope.condition(condition);
+    let code = writer.report.take(code)?;
+    let each = (0..n_stages).map(StageId::from_index).map(|stage| {
+        writer.machine.set(slot, i64::from(stage.0));
+        Ok(writer.eval(&code)? == 1)
+    });
+    let each = each.collect();
+    writer.report.take(each)
+}

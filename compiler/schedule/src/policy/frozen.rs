@@ -1,0 +1,107 @@
+//! Frozen stages: stages whose weights stay as they are, and the tasks that are therefore not there.
+//!
+//! A stage that trains has a forward and a backward with the gradients of its input and its weights.
+//! A frozen one has no weight gradients, so no `W`. It has a backward only if a stage that it reads,
+//! however far, trains: nobody needs the gradient of its input otherwise. Whoever reads a stage with
+//! a backward has one too, so gradients come to all of these.
+//!
+//! Schedules are written as if all stages trained; the tasks that are not there drop out of their
+//! orders and blocks. What a forward saves for a backward is not saved where there is none.
+
+use crate::stage_graph::StageGraph;
+use pipe_ir::ids::StageId;
+use pipe_ir::task::TaskKind;
+
+/// Which gradients a stage computes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gradients {
+    /// Those of its input and its weights: it trains.
+    Both,
+    /// Those of its input: it is frozen, and a stage that it reads, however far, trains.
+    OfInput,
+    /// None: it runs forward only.
+    None,
+}
+
+impl Gradients {
+    /// Whether a stage has tasks of a kind.
+    pub const fn need(self, kind: TaskKind) -> bool {
+        match self {
+            Self::Both => true,
+            Self::OfInput => !matches!(kind, TaskKind::BackwardWeight | TaskKind::Update),
+            Self::None => matches!(kind, TaskKind::Forward),
+        }
+    }
+}
+
+/// Which gradients each stage computes, by [`StageId`]. All of them train where nothing was said.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Frozen(Vec<Gradients>);
+
+impl Frozen {
+    /// What follows where these stages are frozen, by [`StageId`].
+    pub fn new(frozen: &[bool], graph: &StageGraph) -> Self {
+        if !frozen.contains(&true) {
+            return Self::default();
+        }
+        let mut all: Vec<Gradients> = Vec::with_capacity(frozen.len());
+        for (stage, is_frozen) in frozen.iter().enumerate() {
+            let mut before = graph.before(StageId::from_index(stage)).iter();
+            all.push(match is_frozen {
+                false => Gradients::Both,
+                true if before.any(|before| all[before.index()] != Gradients::None) => Gradients::OfInput,
+                true => Gradients::None,
+            });
+        }
+        Self(all)
+    }
+
+    /// Which gradients a stage computes.
+    pub fn gradients(&self, stage: StageId) -> Gradients {
+        self.0.get(stage.index()).copied().unwrap_or(Gradients::Both)
+    }
+
+    /// Whether a stage has tasks of a kind.
+    pub fn needs(&self, kind: TaskKind, stage: StageId) -> bool {
+        self.gradients(stage).need(kind)
+    }
+
+    /// Whether the weights of a stage stay as they are.
+    pub fn is_frozen(&self, stage: StageId) -> bool {
+        self.gradients(stage) != Gradients::Both
+    }
+
+    /// Whether any stage is frozen.
+    pub fn any(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// Whether no stage runs backward.
+    pub fn is_forward_only(&self) -> bool {
+        self.any() && self.0.iter().all(|stage| *stage == Gradients::None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gradients(frozen: &[bool]) -> Vec<Gradients> {
+        let all = Frozen::new(frozen, &StageGraph::chain(frozen.len()));
+        (0..frozen.len()).map(|stage| all.gradients(StageId::from_index(stage))).collect()
+    }
+
+    #[test]
+    fn gradients_go_back_as_far_as_something_trains() {
+        use Gradients::{Both, None, OfInput};
+        assert_eq!(gradients(&[false, false]), [Both, Both]);
+        assert_eq!(gradients(&[true, false, true, false]), [None, Both, OfInput, Both]);
+        assert_eq!(gradients(&[false, true, true]), [Both, OfInput, OfInput]);
+        assert_eq!(gradients(&[true, true]), [None, None]);
+        // Stage 2 reads stage 0 only, and stage 3 both.
+        let edges = [(0, 2), (1, 3), (2, 3)].map(|(from, to)| (StageId(from), StageId(to)));
+        let all = Frozen::new(&[true, false, true, true], &StageGraph::new(4, edges));
+        assert_eq!([0, 1, 2, 3].map(|stage| all.gradients(StageId(stage))), [None, Both, None, OfInput]);
+        assert!(!all.is_forward_only() && !Frozen::default().is_forward_only() && !Frozen::default().any());
+    }
+}
