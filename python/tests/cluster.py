@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -30,6 +31,14 @@ IMPORTED = [
     "numpy",
 ]
 """What takes long to import: one process does so, and the others are forked from it."""
+OLD = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 15)
+"""Whether torch cannot make process groups within a group."""
+
+
+def needs_groups_within_a_group(needs: bool = True) -> None:
+    """Skips a test that does, where torch cannot make them."""
+    if needs and OLD:
+        pytest.skip("torch before 2.15 cannot make groups within a group")
 
 
 class Cluster:

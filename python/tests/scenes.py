@@ -316,3 +316,11 @@ def mistake_in_slices(rank: int, group: Any, scene: str) -> None:
             return super().forward(symbols)
 
     runner_of(program, rank, group, {0: Forgetful()}).step(*models.batch(program, 1))
+
+
+def waiting_after_a_step(rank: int, group: Any, text: str) -> tuple[int, list[float]]:
+    """How many stages keep something of a microbatch when a step is over, and the losses of the step."""
+    program = pipec.loads(text)
+    runner = runner_of(program, rank, group, models.chain(program))
+    losses = numbers(runner.step(*models.batch(program, 3)))
+    return sum(one.is_waiting for one in runner._machine.stages.values()), losses

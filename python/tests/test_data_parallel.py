@@ -11,8 +11,8 @@ from typing import Any
 import models
 import pytest
 import torch
-from cluster import Cluster
-from test_gradients import EXAMPLES, OLD, compiled, sized
+from cluster import OLD, Cluster
+from test_gradients import EXAMPLES, compiled, sized
 from test_updates import pipeline
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh

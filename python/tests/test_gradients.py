@@ -11,11 +11,10 @@ import models
 import pytest
 import torch
 import workers
-from cluster import Cluster
+from cluster import OLD, Cluster
 
 import pipec
 
-OLD = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 15)
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 

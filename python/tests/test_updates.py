@@ -11,8 +11,8 @@ import pytest
 import scenes
 import torch
 import workers
-from cluster import Cluster
-from test_gradients import EXAMPLES, OLD, from_source, sized
+from cluster import Cluster, needs_groups_within_a_group
+from test_gradients import EXAMPLES, from_source, sized
 
 import pipec
 
@@ -165,8 +165,7 @@ def test_steps_that_run_on_read_the_versions_that_the_program_says(
 @pytest.mark.parametrize("fresh", [0, 1])
 @pytest.mark.parametrize(("devices", "microbatches"), [(2, 4), (3, 3), (4, 4)])
 def test_cyclic_data_parallelism(cluster: Cluster, devices: int, microbatches: int, fresh: int) -> None:
-    if OLD and devices < 4:
-        pytest.skip("torch before 2.15 cannot make groups within a group")
+    needs_groups_within_a_group(devices < 4)
     learns_alike(cluster, sized("std:cyclic_dp", devices, microbatches, "--set", f"fresh={fresh}"), exact=True)
 
 

@@ -42,6 +42,7 @@ mod precision;
 mod published_v;
 mod random;
 mod ranks;
+mod reads;
 mod recompute;
 mod recompute_search;
 mod reference;

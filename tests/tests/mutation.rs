@@ -20,13 +20,14 @@ fn narrow() -> Vec<Subject> {
 #[test]
 fn damage_is_found_or_harmless() {
     let subjects = narrow();
-    let seeds: Vec<u64> = (0..1500).map(|number| seed_of(7, number)).collect();
+    let count = drawn(800, 1500) as u64;
+    let seeds: Vec<u64> = (0..count).map(|number| seed_of(7, number)).collect();
     let findings = run(&subjects, &seeds, 4, &|_, _| {});
     assert!(findings.holes.is_empty(), "{:#?}", findings.holes);
     let (all, n_kinds) = (findings.all, findings.kinds.len());
-    assert_eq!((all.total(), n_kinds), (1500, Kind::ALL.len()), "every kind of damage is tried: {:?}", findings.kinds);
+    assert_eq!((all.total(), n_kinds), (count, Kind::ALL.len()), "every kind of damage is tried: {:?}", findings.kinds);
     assert!(SCHEDULES.iter().all(|(family, _)| findings.families.contains_key(*family)), "{:?}", findings.families);
-    assert!(all.rejected > 1000 && all.same > 50, "{all:?}");
+    assert!(2 * all.rejected > count && all.same > 25, "{all:?}");
 }
 
 #[test]

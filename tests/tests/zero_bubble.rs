@@ -79,7 +79,7 @@ fn found(row: &serde_json::Value, name: &str, chunks: i64, units: i64) -> (f64, 
 /// hold, by the number of devices, and `more` the share by which it may be worse.
 fn is_nearly_found(schedule: &str, (name, chunks): (&str, i64), units: impl Fn(i64) -> i64, more: f64) {
     // The two largest take as long as all others, and the next ones most of the rest.
-    let most = if takes_all() { 3072 } else { 256 };
+    let most = if takes_all() { 3072 } else { 128 };
     for row in rows().iter().filter(|row| number(row, "devices") * number(row, "microbatches") <= most) {
         let work =
             (number(row, "microbatches") * ["F", "B", "W"].map(|kind| number(row, kind)).iter().sum::<u64>()) as f64;

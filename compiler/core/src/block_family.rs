@@ -180,7 +180,7 @@ impl Graphs {
             let call = pipeline.as_ref().and_then(|pipeline| pipeline.model.as_ref());
             // What is wrong with the model is said of the step at hand.
             let graph = call.and_then(|call| pipe_model::graph_of(files, call, &parameters, n_stages));
-            self.0 = Some(graph.unwrap_or_else(|| StageGraph::chain(n_stages)));
+            self.0 = Some(graph.unwrap_or_else(|| schedule.graph.clone()));
         }
         schedule.graph.clone_from(self.0.get_or_insert_default());
         let window = schedule.window.take();

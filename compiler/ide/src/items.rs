@@ -14,6 +14,7 @@ impl Walker {
                 ScheduleItem::Place { stage, microbatch, .. } => {
                     std::iter::once(stage).chain(microbatch).for_each(|name| self.bind_once(name));
                 }
+                ScheduleItem::Reads(reads) => self.bind_once(&reads.stage),
                 ScheduleItem::Frozen(frozen) => frozen.rule.iter().for_each(|(stage, _)| self.bind_once(stage)),
                 ScheduleItem::Block(block) => block.names().for_each(|name| self.bind_once(name)),
                 ScheduleItem::Order(order) => self.bind_once(&order.device),
@@ -32,6 +33,7 @@ impl Walker {
                 ScheduleItem::Slots { durations, .. } => self.values(durations.iter().map(|(_, slots)| slots)),
                 ScheduleItem::Weights { branches, .. } => self.values(branches.iter().map(|(condition, _)| condition)),
                 ScheduleItem::Require { condition, .. } => self.value(condition),
+                ScheduleItem::Reads(reads) => self.value(&reads.sources),
                 ScheduleItem::Frozen(frozen) => self.values(frozen.rule.iter().map(|(_, condition)| condition)),
                 ScheduleItem::Let(binding) => self.value(&binding.value),
                 ScheduleItem::Function(function) => self.function(function),

@@ -60,6 +60,7 @@ fn is_uniform(schedule: &Schedule, mentions: impl Fn(&Expr) -> bool) -> bool {
             ScheduleItem::Stages { count: expr, .. }
             | ScheduleItem::Slices { count: expr, .. }
             | ScheduleItem::Place { device: expr, .. } => !mentions(expr),
+            ScheduleItem::Reads(reads) => !mentions(&reads.sources),
             ScheduleItem::Frozen(frozen) => !frozen.rule.iter().any(|(_, condition)| mentions(condition)),
             ScheduleItem::Let(binding) => !mentions(&binding.value),
             // Statements stand in an `order`.

@@ -144,6 +144,11 @@ class Stage:
         return not self.writes
 
     @property
+    def runs_backward(self) -> bool:
+        """Whether it computes gradients; a frozen stage does not if no stage before it trains."""
+        return bool(self.kinds & {"B", "BW"})
+
+    @property
     def recomputes(self) -> bool:
         """Whether its forward runs once more for the backward."""
         return "R" in self.kinds

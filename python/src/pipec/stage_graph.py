@@ -14,7 +14,7 @@ def stages_of(program: Program) -> tuple[Stage, ...]:
     """The stages of a program.
 
     A forward reads and writes activations; the backward reads the gradients of what the forward wrote, one from each
-    reader, and writes one for each number that it read. Both name them in the same order.
+    reader, and writes one for each number that it read of a stage with a backward. Both name them in the same order.
 
     Raises:
         ProgramError: A stage has no forward, or gradients do not fit its activations.
@@ -28,7 +28,8 @@ def stages_of(program: Program) -> tuple[Stage, ...]:
                 used[stage].add(instruction.exec)
                 if program.execs[instruction.exec].kind != "Update":
                     devices[stage].add(number)
-    reads = {stage: _reads(program, stage, used[stage]) for stage in range(program.n_stages)}
+    backward = {stage for stage, execs in used.items() if _backwards(program.execs[one] for one in execs)}
+    reads = {stage: _reads(program, stage, used[stage], backward) for stage in range(program.n_stages)}
     readers: dict[int, list[int]] = defaultdict(list)
     for stage in range(program.n_stages):
         for read in reads[stage]:
@@ -61,22 +62,22 @@ def _backwards(execs: Iterable[Exec]) -> list[Exec]:
     return [one for one in execs if one.kind in ("Backward", "BackwardInput")]
 
 
-def _reads(program: Program, stage: int, used: set[int]) -> tuple[Read, ...]:
+def _reads(program: Program, stage: int, used: set[int], backward: set[int]) -> tuple[Read, ...]:
     execs = [program.execs[one] for one in sorted(used)]
     forwards = [one for one in execs if one.kind == "Forward"]
     if not forwards:
         raise ProgramError(f"s{stage} has no forward")
     read = _values(program, forwards, "read", "activation")
-    numbers = [value for value in read if program.values[value].is_number]
+    numbers = [value for value in read if program.values[value].is_number and program.values[value].stage in backward]
     gradients: dict[int, int] = {}
-    for backward in _backwards(execs):
-        written = _values(program, [backward], "write", "gradient")
+    for exec in _backwards(execs):
+        written = _values(program, [exec], "write", "gradient")
         if len(written) != len(numbers):
-            raise ProgramError(f"{backward.name} writes {len(written)} gradients of {len(numbers)} activations")
+            raise ProgramError(f"{exec.name} writes {len(written)} gradients of {len(numbers)} activations")
         for value, gradient in zip(numbers, written):
-            _belongs(program, backward, value, gradient)
+            _belongs(program, exec, value, gradient)
             if gradients.setdefault(value, gradient) != gradient:
-                raise ProgramError(f"{backward.name} and another backward write different gradients of one activation")
+                raise ProgramError(f"{exec.name} and another backward write different gradients of one activation")
     return tuple(Read(value, gradients.get(value)) for value in read)
 
 

@@ -44,7 +44,7 @@ pub fn stage_set(transformer: &Transformer, schedule: &Schedule, kinds: &[Kinds]
         account::accounts(transformer, &schedule.placement, schedule.span).map_err(|error| vec![error])?;
     for (stage, account) in (0..).map(StageId).zip(&mut accounts).filter(|(stage, _)| schedule.frozen.is_frozen(*stage))
     {
-        account.freeze(schedule.frozen.needs(TaskKind::Backward, stage));
+        account.freeze(schedule.frozen.has_backward(stage));
     }
     countable(transformer, &accounts, schedule)?;
     let is_large = accounts.iter().any(|account| account.flops.forward >= LARGE);

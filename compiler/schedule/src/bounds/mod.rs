@@ -10,7 +10,6 @@ mod memory;
 
 use crate::dependencies::Dependencies;
 use crate::policy::activation::{Activations, Held};
-use crate::policy::frozen::Gradients;
 use crate::schedule::Schedule;
 use crate::stage_graph::StageGraph;
 use crate::timing::durations::{Costs, Times};
@@ -62,7 +61,7 @@ pub fn lower_bound(
     for (device, stages) in stages.iter().enumerate().filter(|(_, stages)| !stages.is_empty()) {
         let (device, memory) = (DeviceId::from_index(device), memory[device]);
         // Both hold nothing.
-        let is_free = |stage| dependencies.recomputes(stage) || schedule.frozen.gradients(stage) == Gradients::None;
+        let is_free = |stage| dependencies.recomputes(stage) || !schedule.frozen.has_backward(stage);
         let is_free = stages.iter().any(|share| is_free(share.stage));
         let candidates = [
             (BoundKind::Work, work(&chain, stages)),
@@ -105,7 +104,7 @@ impl Forms {
     /// Those of a schedule.
     pub fn of(schedule: &Schedule, dependencies: &Dependencies) -> Self {
         let stages = (0..schedule.n_stages()).map(StageId::from_index);
-        let mut stages = stages.filter(|stage| schedule.frozen.needs(TaskKind::Backward, *stage));
+        let mut stages = stages.filter(|stage| !schedule.frozen.is_frozen(*stage));
         match () {
             () if stages.clone().all(|stage| !dependencies.is_split(stage)) => Self::Fused,
             () if stages.all(|stage| !dependencies.is_fused(stage)) => Self::Split,
@@ -223,7 +222,7 @@ impl Hops<'_> {
     fn back(&self, stage: usize) -> impl Iterator<Item = (usize, Ticks)> + '_ {
         let stage = StageId::from_index(stage);
         let before = self.graph.before(stage).iter();
-        let before = before.filter(|other| self.schedule.frozen.needs(TaskKind::Backward, **other));
+        let before = before.filter(|other| self.schedule.frozen.has_backward(**other));
         before.map(move |other| (other.index(), self.latency(stage, *other)))
     }
 
@@ -346,7 +345,7 @@ impl Chain {
         chain.heads(&hops);
         chain.tails(&hops, dependencies);
         let lifespan = |stage| match dependencies.recomputes(stage) {
-            _ if schedule.frozen.gradients(stage) == Gradients::None => Ticks::ZERO,
+            _ if !schedule.frozen.has_backward(stage) => Ticks::ZERO,
             // Nothing keeps a recomputation from ending right before the backward.
             true => chain.steps(stage)[1..3].iter().fold(Ticks::ZERO, |sum, step| sum + step.duration),
             false => chain.lifespan(&hops, stage),

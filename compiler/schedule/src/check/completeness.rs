@@ -117,9 +117,8 @@ fn missing(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Kinds
         mixed(schedule, table, stage, kinds, found);
         return;
     }
-    let needs = |kind| schedule.frozen.needs(kind, stage);
     match (kinds.span(BackwardInput, schedule), kinds.span(BackwardWeight, schedule)) {
-        (Some(span), None) if needs(BackwardWeight) => {
+        (Some(span), None) if !schedule.frozen.is_frozen(stage) => {
             let message = format!("{stage} runs `B` but never `W`, so its weights get no gradient");
             let help = "write `BW` for both halves at once, or add `W`";
             found
@@ -130,7 +129,7 @@ fn missing(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Kinds
             let help = "write `BW` for both halves at once, or add `B`";
             found.push(Diagnostic::error(Code::MissingTask, span, "weight gradients only", message).help(help));
         }
-        (None, None) if needs(Backward) && !kinds.has(Backward) => {
+        (None, None) if schedule.frozen.has_backward(stage) && !kinds.has(Backward) => {
             let message = format!("{stage} never runs backward");
             let help = format!("add `BW` of {stage}, or `B` and `W`");
             let label = format!("no backward of {stage}");
@@ -195,9 +194,7 @@ fn mixed(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Kinds, 
     }
     found.extend(lacks(schedule, (Backward, stage), span(Backward), &of(&|fused, b, w| !fused && !b && !w)));
     found.extend(lacks(schedule, (BackwardInput, stage), span(half), &of(&|_, input, weight| weight && !input)));
-    if schedule.frozen.needs(BackwardWeight, stage) {
-        found.extend(lacks(schedule, (BackwardWeight, stage), span(half), &of(&|_, input, weight| input && !weight)));
-    }
+    found.extend(lacks(schedule, (BackwardWeight, stage), span(half), &of(&|_, input, weight| input && !weight)));
 }
 
 /// Says that a stage lacks tasks of a kind.

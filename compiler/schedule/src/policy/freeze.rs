@@ -1,14 +1,15 @@
 //! Freezing stages of a schedule: its tasks, and what they take.
 
 use super::frozen::{Frozen, Gradients};
-use crate::schedule::{Schedule, ScheduledTask};
+use crate::schedule::{BlockTask, Schedule, ScheduledTask};
 use crate::stage_graph::StageGraph;
 use crate::timing::durations::{Costs, Times};
 use crate::units::Ticks;
 use pipe_ir::ids::StageId;
-use pipe_ir::task::TaskKind;
+use pipe_ir::task::{Task, TaskKind};
 
-/// Freezes stages of a schedule, beside those that are: tasks that are not there drop out of its orders and its block.
+/// Freezes stages of a schedule, beside those that are: tasks that are not there drop out of its orders and its block,
+/// and `BW` of a frozen stage becomes `B`, which takes the same slots where the block has no other.
 pub fn freeze(schedule: &mut Schedule, graph: &StageGraph, is_frozen: impl Fn(StageId) -> bool) {
     let stages = (0..schedule.n_stages()).map(StageId::from_index);
     let frozen: Vec<bool> = stages.map(|stage| schedule.frozen.is_frozen(stage) || is_frozen(stage)).collect();
@@ -16,8 +17,9 @@ pub fn freeze(schedule: &mut Schedule, graph: &StageGraph, is_frozen: impl Fn(St
     for order in &mut schedule.orders {
         let mut left: Vec<ScheduledTask> = Vec::with_capacity(order.len());
         for scheduled in order.iter() {
-            if all.needs(scheduled.task.kind, scheduled.task.stage) {
-                left.push(*scheduled);
+            let task = scheduled.task;
+            if let Some(kind) = all.kind(task.kind, task.stage) {
+                left.push(ScheduledTask { task: Task { kind, ..task }, ..*scheduled });
             } else if let Some(partner) = left.last_mut() {
                 // A forward whose partner is not there has the device for itself.
                 partner.with_next = false;
@@ -26,14 +28,19 @@ pub fn freeze(schedule: &mut Schedule, graph: &StageGraph, is_frozen: impl Fn(St
         *order = left;
     }
     if let Some(block) = &mut schedule.block {
-        block.slots.retain(|task| all.needs(task.kind, task.stage));
+        let has_half = block.slots.iter().any(|task| task.kind == TaskKind::BackwardInput);
+        if !has_half {
+            block.durations[TaskKind::BackwardInput.index()] = block.duration(TaskKind::Backward);
+        }
+        let left = |task: &BlockTask| Some(BlockTask { kind: all.kind(task.kind, task.stage)?, ..*task });
+        block.slots = block.slots.iter().filter_map(left).collect();
     }
     schedule.activations = schedule.activations.without(&all, schedule.n_stages());
     schedule.frozen = all;
 }
 
-/// Costs that were said for stages that train: the backward of a frozen stage takes what `B` takes, in
-/// either form, and what is not there takes no time.
+/// Costs that were said for stages that train: what is not there takes no time, and a `BW` of a frozen stage would take
+/// what its `B` takes.
 #[must_use]
 pub fn costs(schedule: &Schedule, mut costs: Costs) -> Costs {
     for stage in schedule.placement.stages().filter(|stage| schedule.frozen.is_frozen(*stage)) {

@@ -1,9 +1,10 @@
 //! Frozen stages: stages whose weights stay as they are, and the tasks that are therefore not there.
 //!
 //! A stage that trains has a forward and a backward with the gradients of its input and its weights.
-//! A frozen one has no weight gradients, so no `W`. It has a backward only if a stage that it reads,
-//! however far, trains: nobody needs the gradient of its input otherwise. Whoever reads a stage with
-//! a backward has one too, so gradients come to all of these.
+//! A frozen one has no weight gradients: its backward is `B`, also where the schedule writes `BW`. It
+//! has a backward only if a stage that it reads, however far, trains: nobody needs the gradient of
+//! its input otherwise. Whoever reads a stage with a backward has one too, so gradients come to all
+//! of these.
 //!
 //! Schedules are written as if all stages trained; the tasks that are not there drop out of their
 //! orders and blocks. What a forward saves for a backward is not saved where there is none.
@@ -28,7 +29,7 @@ impl Gradients {
     pub const fn need(self, kind: TaskKind) -> bool {
         match self {
             Self::Both => true,
-            Self::OfInput => !matches!(kind, TaskKind::BackwardWeight | TaskKind::Update),
+            Self::OfInput => matches!(kind, TaskKind::Forward | TaskKind::Recompute | TaskKind::BackwardInput),
             Self::None => matches!(kind, TaskKind::Forward),
         }
     }
@@ -61,9 +62,22 @@ impl Frozen {
         self.0.get(stage.index()).copied().unwrap_or(Gradients::Both)
     }
 
+    /// What a task of a schedule for stages that train is here; none where it is not there.
+    pub fn kind(&self, kind: TaskKind, stage: StageId) -> Option<TaskKind> {
+        match (self.gradients(stage), kind) {
+            (Gradients::OfInput, TaskKind::Backward) => Some(TaskKind::BackwardInput),
+            (gradients, kind) => gradients.need(kind).then_some(kind),
+        }
+    }
+
     /// Whether a stage has tasks of a kind.
     pub fn needs(&self, kind: TaskKind, stage: StageId) -> bool {
         self.gradients(stage).need(kind)
+    }
+
+    /// Whether a stage has a backward.
+    pub fn has_backward(&self, stage: StageId) -> bool {
+        self.gradients(stage) != Gradients::None
     }
 
     /// Whether the weights of a stage stay as they are.

@@ -63,7 +63,12 @@ pub(crate) fn problem(
     objective: Objective,
 ) -> Result<Problem, Diagnostic> {
     let schedule = &analysis.schedule;
-    if let Some((reason, help)) = unsearchable(schedule, &analysis.costs) {
+    let says_graph = !schedule.graph.is_chain() && !analysis.has_model();
+    let refused = says_graph.then_some((
+        "it says itself which stages read which",
+        "`search` writes schedules for chains of stages and for models: leave `reads` out, or name a model",
+    ));
+    if let Some((reason, help)) = refused.or_else(|| unsearchable(schedule, &analysis.costs)) {
         let message = format!("the search cannot order `{}`: {reason}", schedule.name);
         return Err(Diagnostic::error(Code::CannotSearch, schedule.placement_span, "this schedule", message).help(help));
     }

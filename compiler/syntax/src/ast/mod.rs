@@ -9,7 +9,9 @@ mod weights;
 pub use expr::{Argument, BinaryOp, Call, Decimal, Expr, ExprKind, UnaryOp};
 pub use model::{Init, Layer, LayerItem, LayerName, LayerUse, Model, ModelItem, Tie};
 pub use pipeline::{Limit, Pipeline, PipelineItem, Setting, SettingValue, Subject, TaskNumber};
-pub use schedule::{Block, BlockTask, FrozenStages, Function, FunctionBody, Order, Schedule, ScheduleItem, Statement};
+pub use schedule::{
+    Block, BlockTask, FrozenStages, Function, FunctionBody, Order, Reads, Schedule, ScheduleItem, Statement,
+};
 pub use weights::Weights;
 
 use crate::source::{FileId, Span};

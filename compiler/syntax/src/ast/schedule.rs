@@ -36,6 +36,8 @@ pub enum ScheduleItem {
         /// The whole item.
         span: Span,
     },
+    /// `reads s from s - 1, S - 1 - s`: which stages a stage reads.
+    Reads(Reads),
     /// `frozen s if s < D`: whose weights stay as they are.
     Frozen(FrozenStages),
     /// `slots F = 1, BW = 2`: how long tasks take in a building block.
@@ -74,6 +76,17 @@ pub enum ScheduleItem {
         /// The word.
         span: Span,
     },
+}
+
+/// `reads s from s - 1, S - 1 - s`: which stages a stage reads, where no model says it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Reads {
+    /// The name of a stage's number.
+    pub stage: Name,
+    /// A list of the stages that it reads, or a choice between lists.
+    pub sources: Expr,
+    /// The whole item.
+    pub span: Span,
 }
 
 /// `frozen all`, or `frozen s if s < D`: stages whose weights stay as they are.

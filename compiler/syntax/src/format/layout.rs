@@ -104,7 +104,7 @@ impl LineBreaker<'_, '_> {
             Rule::arguments | Rule::parameters | Rule::list | Rule::shape | Rule::group => {
                 self.brackets(&node.parts, before);
             }
-            Rule::expr | Rule::homes | Rule::weights => {
+            Rule::expr | Rule::homes | Rule::read_list | Rule::weights => {
                 self.divided(
                     &node.parts,
                     before,

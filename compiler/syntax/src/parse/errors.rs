@@ -108,6 +108,7 @@ pub(super) fn phrase(rule: Rule) -> Option<String> {
             "an expression"
         }
         Rule::homes => "a device or several",
+        Rule::read_list => "a stage, several, or `none`",
         Rule::peak_limit | Rule::part_of => "a number or a schedule",
         Rule::parameter => "a parameter",
         Rule::shape => "`[sizes]`",

@@ -226,7 +226,7 @@ class _Translator:
         if exec.kind == "Forward":
             writes = tuple(at[write.value] for write in tasks.stage.writes)
             forward = tasks.forward_to_repeat if tasks.stage.recomputes else tasks.forward
-            forward = forward if self._trains else tasks.forward_alone
+            forward = forward if self._trains and tasks.stage.runs_backward else tasks.forward_alone
             return partial(forward, run.microbatch, reads, writes)
         if not self._trains:
             return None

@@ -15,7 +15,7 @@ use pipe_syntax::limits::Report;
 /// Freezes the stages of a pipeline's line, and those of which the model trains nothing.
 pub(super) fn apply(
     line: Option<&FrozenStages>,
-    (schedule, graph): (&mut Schedule, &dyn Fn(usize) -> StageGraph),
+    (schedule, graph): (&mut Schedule, &StageGraph),
     (untrained, known): (Vec<bool>, &Known<'_>),
     report: &mut Report,
 ) {
@@ -31,7 +31,7 @@ pub(super) fn apply(
         }
     };
     if frozen.contains(&true) {
-        freeze(schedule, &graph(n_stages), |stage: StageId| frozen[stage.index()]);
+        freeze(schedule, graph, |stage: StageId| frozen[stage.index()]);
     }
 }
 

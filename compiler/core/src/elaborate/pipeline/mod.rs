@@ -8,6 +8,7 @@ mod frozen;
 mod items;
 mod number;
 mod offload;
+mod reads;
 mod recompute;
 mod rules;
 mod training;
@@ -147,11 +148,14 @@ pub(super) fn elaborate(
     });
     let own = said.as_ref().map(|(shares, span)| (shares, *span));
     let activations = request.activation.as_ref().map(|shares| (shares, None)).or(own);
+    reads::beside_model(files, items.schedule, items.model.or(items.config), &mut report);
     activation::beside_model(activations, items.model.or(items.config), &mut report);
     if let Some(schedule) = &mut schedule {
         let n_stages = schedule.n_stages();
         let untrained = model.as_ref().map(|call| pipe_model::frozen::of_model(files, call, &parameters, n_stages));
         let untrained = (untrained.unwrap_or_default(), &sized);
+        // Without a model, the schedule says it.
+        let graph = if model.is_some() { graph(n_stages) } else { schedule.graph.clone() };
         frozen::apply(items.frozen, (schedule, &graph), untrained, &mut report);
         cut::check(cut.as_ref(), schedule, &mut report);
         let named = items.recompute.and_then(|line| recompute::recomputation(line, schedule, &known, &mut report));

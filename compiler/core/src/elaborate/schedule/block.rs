@@ -80,7 +80,7 @@ pub(super) fn write<'a>(
     let mut block = Block { microbatches, period, every, slots, durations, only };
     if writer.report.is_empty() {
         let size = (writer.n_devices, filled(writer, microbatches, of_kinds));
-        let graph = (!waiting.is_empty()).then(|| (writer.graph)(writer.placement.n_stages()));
+        let graph = (!waiting.is_empty()).then(|| writer.graph());
         let free = FreeSlots::new(&block, &writer.placement, size);
         free.fill(&waiting, &graph.unwrap_or_default(), &mut block.slots, &mut writer.report);
     }

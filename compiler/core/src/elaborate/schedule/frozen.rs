@@ -17,13 +17,13 @@ pub(super) fn apply<'a>(writer: &mut Writer<'a>, line: &'a FrozenStages, schedul
         return;
     }
     let Some(frozen) = stages(writer, line, schedule.n_stages()) else { return };
-    let graph = (writer.graph)(schedule.n_stages());
+    let graph = writer.graph();
     let tasks = schedule.orders.clone();
     freeze(schedule, &graph, |stage| frozen[stage.index()]);
     // Whoever says that a stage is frozen knows which tasks it does not have.
     let mut superfluous = BTreeMap::new();
     for scheduled in tasks.iter().flatten() {
-        if !schedule.frozen.needs(scheduled.task.kind, scheduled.task.stage) {
+        if schedule.frozen.kind(scheduled.task.kind, scheduled.task.stage).is_none() {
             superfluous.entry(scheduled.origin).or_insert(scheduled.task);
         }
     }

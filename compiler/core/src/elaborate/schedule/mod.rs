@@ -8,6 +8,7 @@ mod order;
 mod parts;
 mod period;
 mod place;
+mod reads;
 mod window;
 
 pub(super) use period::common;
@@ -83,8 +84,10 @@ pub(super) struct Writer<'a> {
     pub(super) turn: bool,
     /// Whether a block is one for this number of microbatches only.
     pub(super) is_varied: bool,
-    /// Which stages read which, for so many stages.
-    pub(super) graph: &'a dyn Fn(usize) -> StageGraph,
+    /// Which stages read which, for so many stages, where the schedule does not say it.
+    outside: &'a dyn Fn(usize) -> StageGraph,
+    /// Which stages read which, where it does.
+    reads: Option<StageGraph>,
     /// The statements of functions, by their position among the definitions; none while they are resolved.
     functions: BTreeMap<usize, Option<Rc<order::Body<'a>>>>,
 }
@@ -118,7 +121,8 @@ pub(super) fn elaborate<'a>(
         origins: Vec::new(),
         turn: setting.turn && parts.block().is_some(),
         is_varied: dependence(setting.files, schedule, setting.call) == Dependence::Varied,
-        graph: setting.graph,
+        outside: setting.graph,
+        reads: None,
         functions: BTreeMap::new(),
     };
     writer.write(schedule, &parts, setting)
@@ -150,6 +154,10 @@ impl<'a> Writer<'a> {
             return Err(self.report.into_errors());
         }
         self.placement = place::write(&mut self, place, n_stages);
+        if let Some(line) = parts.reads {
+            let graph = reads::graph(&mut self, line, n_stages as usize);
+            self.reads = self.report.take(graph);
+        }
         let written = match body {
             Body::Block(block) => {
                 let durations = block::durations(&mut self, parts.slots.map_or(&[], |(lines, _)| lines));
@@ -165,7 +173,7 @@ impl<'a> Writer<'a> {
             span: schedule.name.span,
             n_microbatches: self.n_microbatches * self.slices.count(),
             slices: self.slices,
-            graph: StageGraph::chain(self.placement.n_stages()),
+            graph: self.reads.clone().unwrap_or_else(|| StageGraph::chain(self.placement.n_stages())),
             activations: Activations::default(),
             window,
             placement: std::mem::replace(&mut self.placement, Placement::of_stages(Vec::new())),
@@ -189,6 +197,10 @@ impl<'a> Writer<'a> {
         numbers.extend(parts.slices.iter().map(|(count, _)| *count));
         if let Some(place) = parts.place {
             let resolved = place::resolve(self, place.device);
+            self.report.take(resolved);
+        }
+        if let Some(reads) = parts.reads {
+            let resolved = reads::resolve(self, &reads.sources);
             self.report.take(resolved);
         }
         numbers.extend(parts.slots.iter().flat_map(|(lines, _)| lines.iter().map(|(_, duration)| duration)));
@@ -220,6 +232,11 @@ impl<'a> Writer<'a> {
             let resolved = self.scope.condition(condition);
             self.report.take(resolved);
         }
+    }
+
+    /// Which of the stages read which.
+    pub(super) fn graph(&self) -> StageGraph {
+        self.reads.clone().unwrap_or_else(|| (self.outside)(self.placement.n_stages()))
     }
 
     /// Adds a statement that tasks come from.

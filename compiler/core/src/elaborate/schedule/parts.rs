@@ -17,6 +17,7 @@ pub(super) struct Parts<'a> {
     pub(super) stages: Option<(&'a Expr, Span)>,
     pub(super) slices: Option<(&'a Expr, Span)>,
     pub place: Option<PlaceLine<'a>>,
+    pub(super) reads: Option<&'a ast::Reads>,
     pub(super) frozen: Option<&'a ast::FrozenStages>,
     pub(super) slots: Option<(&'a [(TaskKind, Expr)], Span)>,
     pub(super) body: Option<(Body<'a>, Span)>,
@@ -80,6 +81,7 @@ pub(super) fn parts_of<'a>(schedule: &'a ast::Schedule, report: &mut Report) -> 
                 let place = PlaceLine { stage, microbatch: microbatch.as_ref(), device, span: *span };
                 parts.place.replace(place).map(|first| ("place", first.span, *span))
             }
+            ScheduleItem::Reads(reads) => parts.reads.replace(reads).map(|first| ("reads", first.span, reads.span)),
             ScheduleItem::Frozen(frozen) => {
                 parts.frozen.replace(frozen).map(|first| ("frozen", first.span, frozen.span))
             }
@@ -190,6 +192,7 @@ pub(super) fn scope_of<'a>(
     }
     let mut variables = Vec::new();
     variables.extend(parts.place.into_iter().flat_map(PlaceLine::names));
+    variables.extend(parts.reads.map(|reads| &reads.stage));
     variables.extend(parts.frozen.into_iter().flat_map(|frozen| &frozen.rule).map(|(stage, _)| stage));
     match parts.body {
         Some((Body::Block(block), _)) => variables.extend(block.names()),

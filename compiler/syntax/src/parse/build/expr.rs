@@ -17,6 +17,8 @@ struct Tree {
 /// How tightly `not` and `-` hold their operand.
 const NOT: u8 = 3;
 const NEGATE: u8 = 7;
+/// Letters of `none`, which stands for no stages.
+const NONE: u32 = 4;
 
 impl Builder<'_> {
     pub(super) fn expr(&mut self, pair: Pair<'_, Rule>) -> Expr {
@@ -25,7 +27,7 @@ impl Builder<'_> {
 
     fn tree(&mut self, pair: Pair<'_, Rule>) -> Tree {
         match pair.as_rule() {
-            Rule::expr | Rule::homes => self.conditional(pair),
+            Rule::expr | Rule::homes | Rule::read_list => self.conditional(pair),
             Rule::operation | Rule::part_of => self.operation(&mut pair.into_inner().peekable(), 0),
             Rule::group => self.group(pair),
             Rule::number => self.number(&pair),
@@ -49,20 +51,30 @@ impl Builder<'_> {
         Tree { expr: Expr { kind: ExprKind::Integer(0), span }, depth: 1 }
     }
 
-    /// `if c then x else if c then x else y`, with `y..z` for `y` where several devices may stand:
-    /// the alternatives lie flat in the pair.
+    /// `if c then x else if c then x else y`, with `y..z` for `y` where several devices may stand, and `y, z` or `none`
+    /// where several stages may: the alternatives lie flat in the pair.
     fn conditional(&mut self, pair: Pair<'_, Rule>) -> Tree {
-        let end = self.span(&pair).end;
+        let (whole, is_list) = (self.span(&pair), pair.as_rule() == Rule::read_list);
+        let end = whole.end;
         let mut trees = Vec::new();
         let mut starts = Vec::new();
         for part in pair.into_inner() {
             match part.as_rule() {
                 Rule::kw_if => starts.push(self.span(&part).start),
-                Rule::expr | Rule::homes | Rule::operation => trees.push(self.tree(part)),
+                Rule::expr | Rule::homes | Rule::read_list | Rule::operation => trees.push(self.tree(part)),
                 _ => {}
             }
         }
-        let mut tree = trees.pop().expect("the grammar demands an operation");
+        let mut tree = match is_list {
+            true => {
+                let stages = trees.split_off(2 * starts.len());
+                let start = stages.first().map_or(end - NONE, |first| first.expr.span.start);
+                let depth = stages.iter().map(|stage| stage.depth).max().unwrap_or(0);
+                let stages = stages.into_iter().map(|stage| stage.expr).collect();
+                self.node(ExprKind::List(stages), Span { start, ..whole }, depth)
+            }
+            false => trees.pop().expect("the grammar demands an operation"),
+        };
         if trees.len() > 2 * starts.len() {
             let first = trees.pop().expect("the grammar demands an operation before `..`");
             let span = Span { end, ..first.expr.span };

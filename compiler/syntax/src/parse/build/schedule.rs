@@ -1,7 +1,9 @@
 //! Schedules.
 
 use super::{Builder, Parts, Rule, unexpected};
-use crate::ast::{Block, BlockTask, FrozenStages, Function, FunctionBody, Order, ScheduleItem, Statement, Weights};
+use crate::ast::{
+    Block, BlockTask, FrozenStages, Function, FunctionBody, Order, Reads, ScheduleItem, Statement, Weights,
+};
 use crate::source::Span;
 use pest::iterators::Pair;
 use pipe_ir::task::TaskKind;
@@ -17,6 +19,11 @@ impl Builder<'_> {
                 let stage = self.name(&parts.need());
                 let microbatch = parts.optional(Rule::name).map(|name| self.name(&name));
                 ScheduleItem::Place { stage, microbatch, device: self.expr(parts.need()), span }
+            }
+            Rule::reads => {
+                let mut parts = Parts::of(pair);
+                let stage = self.name(&parts.need());
+                ScheduleItem::Reads(Reads { stage, sources: self.expr(parts.need()), span })
             }
             Rule::frozen_stages => ScheduleItem::Frozen(self.frozen_stages(pair)),
             Rule::slots => {

@@ -139,7 +139,9 @@ class StageTasks:
         self._end(microbatch)
 
     def input_half(self, microbatch: int, arriving: Sequence[Sequence[int]], returned: Sequence[int | None]) -> None:
-        """`B`: writes the gradients of what flowed in, and keeps what the weights' gradients need."""
+        """`B`: writes the gradients of what flowed in, and keeps what the weights' gradients need; nothing of a frozen
+        stage.
+        """
         began = perf_counter()
         saved = self._saved[microbatch]
         roots, gradients = self._begin(saved, arriving)
@@ -147,6 +149,9 @@ class StageTasks:
         self._return(saved, found, returned)
         saved.roots, saved.carried = (), ()
         self._halves[microbatch] = (perf_counter() - began, 0.0)
+        if "W" not in self.stage.kinds:
+            self._saved.pop(microbatch)
+            self._end(microbatch)
 
     def weight_half(self, microbatch: int) -> None:
         """`W`: adds to the gradients of the weights what `B` left."""
