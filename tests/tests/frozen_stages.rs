@@ -121,6 +121,8 @@ fn every_standard_schedule_serves_frozen_stages_and_forwards_alone() {
             let text = format!("pipeline p {{ devices {devices} microbatches 8 schedule {name} {line} }}");
             let found = compiled("frozen.pipe", &text, &Request::default());
             assert!(found.report.ok, "{name} {line}: {:#?} {:?}", found.diagnostics, found.our_mistakes);
+            let figures = &found.report.figures;
+            assert!(figures.lower_bound.is_some() && figures.lower_bound <= figures.makespan, "{name} {line}");
             for (stage, kinds) in kinds(&found).into_iter().enumerate() {
                 let schedule = &found.analysis.as_ref().expect("accepted").schedule;
                 let frozen = &schedule.frozen;

@@ -16,8 +16,9 @@ use pipe_syntax::source::Span;
 
 /// The costs that were given, or else those of the cluster, or else those of the model's
 /// floating-point operations, or else the usual ones. A cluster's links come before those of a
-/// profile, and the profile's tasks before those of the cluster. All are divided by the speed of the device. What was
-/// measured, or follows from the model, is of the tasks as they are; what was said is of stages that train.
+/// profile, and the profile's tasks before those of the cluster. All are divided by the speed of the device. Costs
+/// that were measured, or that follow from the model, are for the tasks as they are. Given costs are for stages that
+/// train.
 pub fn costs(request: &Request, pipeline: Option<&Pipeline>, stages: &StageSet, schedule: &Schedule) -> Costs {
     let costs = match given(request, pipeline, stages, schedule) {
         None if pipeline.is_some_and(Pipeline::has_model) => of_operations(stages),

@@ -1,4 +1,4 @@
-//! Frozen stages of models: those that train no weight, and those that a schedule or a pipeline freezes.
+//! Frozen stages of a model: finds those whose weights are all frozen, and freezes the weights of frozen stages.
 
 use crate::pipeline::ModelCall;
 use crate::{Model, Weight, cut, elaborate};
@@ -10,8 +10,8 @@ use pipe_syntax::expr::arguments::Values;
 use pipe_syntax::files::Files;
 use std::ops::Range;
 
-/// By stage of so many: whether it trains no weight. Empty where nothing is frozen, and where
-/// something is wrong with the model, or it has too few layers.
+/// By stage, whether all of its weights are frozen. Empty if no weight is frozen, if the model has an error, or if it
+/// has fewer layers than `n_stages`.
 pub fn of_model(files: &Files, call: &ModelCall, parameters: &Values, n_stages: usize) -> Vec<bool> {
     // Most models are not asked.
     if !files.all().any(mentions) {

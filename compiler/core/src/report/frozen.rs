@@ -1,4 +1,4 @@
-//! Frozen stages: those whose weights stay as they are, and those of them that run forward only.
+//! Frozen stages in the report: all of them, and those that run forward only.
 
 use pipe_ir::ids::StageId;
 use pipe_schedule::policy::frozen::Gradients;
@@ -12,6 +12,8 @@ pub struct FrozenReport {
     pub stages: Vec<u32>,
     /// Those without a backward, ascending.
     pub forward_only: Vec<u32>,
+    /// Whether every stage runs forward only. What a server keeps between microbatches is then not counted.
+    pub is_all_forward: bool,
 }
 
 impl FrozenReport {
@@ -24,6 +26,7 @@ impl FrozenReport {
         schedule.frozen.any().then(|| Self {
             stages: of(|gradients| gradients != Gradients::Both),
             forward_only: of(|gradients| gradients == Gradients::None),
+            is_all_forward: schedule.frozen.is_forward_only(),
         })
     }
 }

@@ -171,7 +171,7 @@ impl Values {
     }
 }
 
-/// What a task reads and writes, where `kinds` are those of all stages.
+/// The operands of a task. `asked` has the kinds of tasks of its stage, `kinds` those of every stage.
 fn operands(kind: TaskKind, values: &[Values], stage: StageId, (asked, kinds): (&Kinds, &[Kinds])) -> Vec<Operand> {
     let own = &values[stage.index()];
     let mut list = Vec::new();

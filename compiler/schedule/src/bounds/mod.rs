@@ -195,7 +195,7 @@ impl Step {
         self.duration + self.tail
     }
 
-    /// The least time that so many microbatches keep the device busy. Where they differ, all of the stage are meant.
+    /// The least time that `n_microbatches` keep the device busy. If microbatches differ, pass all of the stage's.
     fn of_all(self, n_microbatches: u64) -> Ticks {
         times(self.work, n_microbatches) + self.rest
     }

@@ -1,4 +1,4 @@
-//! Freezing stages of a schedule: its tasks, and what they take.
+//! Freezes stages of a schedule: removes tasks that they do not have, and adapts their costs.
 
 use super::frozen::{Frozen, Gradients};
 use crate::schedule::{BlockTask, Schedule, ScheduledTask};
@@ -8,8 +8,8 @@ use crate::units::Ticks;
 use pipe_ir::ids::StageId;
 use pipe_ir::task::{Task, TaskKind};
 
-/// Freezes stages of a schedule, beside those that are: tasks that are not there drop out of its orders and its block,
-/// and `BW` of a frozen stage becomes `B`, which takes the same slots where the block has no other.
+/// Freezes more stages of a schedule. Tasks that they do not have drop out of the orders and the block. `BW` of a
+/// frozen stage becomes `B`, with the slots of `BW` if the block has no `B`.
 pub fn freeze(schedule: &mut Schedule, graph: &StageGraph, is_frozen: impl Fn(StageId) -> bool) {
     let stages = (0..schedule.n_stages()).map(StageId::from_index);
     let frozen: Vec<bool> = stages.map(|stage| schedule.frozen.is_frozen(stage) || is_frozen(stage)).collect();
@@ -39,8 +39,8 @@ pub fn freeze(schedule: &mut Schedule, graph: &StageGraph, is_frozen: impl Fn(St
     schedule.frozen = all;
 }
 
-/// Costs that were said for stages that train: what is not there takes no time, and a `BW` of a frozen stage would take
-/// what its `B` takes.
+/// Adapts costs that were given for stages that train: a frozen stage's `BW` takes as long as its `B`, and kinds of
+/// tasks that it does not have take no time.
 #[must_use]
 pub fn costs(schedule: &Schedule, mut costs: Costs) -> Costs {
     for stage in schedule.placement.stages().filter(|stage| schedule.frozen.is_frozen(*stage)) {
@@ -52,7 +52,7 @@ pub fn costs(schedule: &Schedule, mut costs: Costs) -> Costs {
     costs
 }
 
-/// What the tasks of a frozen stage take that would take this if it trained.
+/// The durations of a frozen stage's tasks, from those of a stage that trains.
 fn times(gradients: Gradients, times: &Times) -> Times {
     let mut own = *times;
     own[TaskKind::Backward.index()] = times[TaskKind::BackwardInput.index()];

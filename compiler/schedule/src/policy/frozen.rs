@@ -1,13 +1,9 @@
-//! Frozen stages: stages whose weights stay as they are, and the tasks that are therefore not there.
+//! Frozen stages: which gradients each stage computes, and so which tasks it has.
 //!
-//! A stage that trains has a forward and a backward with the gradients of its input and its weights.
-//! A frozen one has no weight gradients: its backward is `B`, also where the schedule writes `BW`. It
-//! has a backward only if a stage that it reads, however far, trains: nobody needs the gradient of
-//! its input otherwise. Whoever reads a stage with a backward has one too, so gradients come to all
-//! of these.
-//!
-//! Schedules are written as if all stages trained; the tasks that are not there drop out of their
-//! orders and blocks. What a forward saves for a backward is not saved where there is none.
+//! A stage that trains computes the gradients of its input and its weights. A frozen stage computes
+//! no weight gradients: its backward is `B`. It has a backward only if it reads, directly or through
+//! other stages, a stage that trains. Every stage that reads a stage with a backward has one too, so
+//! each backward gets its gradients.
 
 use crate::stage_graph::StageGraph;
 use pipe_ir::ids::StageId;
@@ -18,7 +14,7 @@ use pipe_ir::task::TaskKind;
 pub enum Gradients {
     /// Those of its input and its weights: it trains.
     Both,
-    /// Those of its input: it is frozen, and a stage that it reads, however far, trains.
+    /// Those of its input: it is frozen, and reads, directly or not, a stage that trains.
     OfInput,
     /// None: it runs forward only.
     None,
@@ -35,12 +31,12 @@ impl Gradients {
     }
 }
 
-/// Which gradients each stage computes, by [`StageId`]. All of them train where nothing was said.
+/// Which gradients each stage computes, by [`StageId`]. Empty if every stage trains.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Frozen(Vec<Gradients>);
 
 impl Frozen {
-    /// What follows where these stages are frozen, by [`StageId`].
+    /// With these stages frozen, by [`StageId`].
     pub fn new(frozen: &[bool], graph: &StageGraph) -> Self {
         if !frozen.contains(&true) {
             return Self::default();
@@ -62,7 +58,7 @@ impl Frozen {
         self.0.get(stage.index()).copied().unwrap_or(Gradients::Both)
     }
 
-    /// What a task of a schedule for stages that train is here; none where it is not there.
+    /// The kind that a task has once its stage is frozen: `BW` becomes `B`. None if the task drops out.
     pub fn kind(&self, kind: TaskKind, stage: StageId) -> Option<TaskKind> {
         match (self.gradients(stage), kind) {
             (Gradients::OfInput, TaskKind::Backward) => Some(TaskKind::BackwardInput),
@@ -90,7 +86,7 @@ impl Frozen {
         !self.0.is_empty()
     }
 
-    /// Whether no stage runs backward.
+    /// Whether no stage has a backward.
     pub fn is_forward_only(&self) -> bool {
         self.any() && self.0.iter().all(|stage| *stage == Gradients::None)
     }

@@ -202,6 +202,7 @@ fn activations(stages: &[ActivationReport]) -> Vec<Fact> {
 /// Which stages do not train.
 fn frozen(report: &FrozenReport) -> Fact {
     let remark = match &report.forward_only {
+        _ if report.is_all_forward => "forward only; caches between microbatches are not counted".to_owned(),
         forward if *forward == report.stages => "forward only".to_owned(),
         forward if forward.is_empty() => "without weight gradients".to_owned(),
         forward => format!("without weight gradients; {} forward only", runs(forward)),

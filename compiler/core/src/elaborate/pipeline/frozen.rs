@@ -1,4 +1,4 @@
-//! `frozen`: stages whose weights stay as they are, in whatever schedule.
+//! `frozen` in a pipeline: stages whose weights are not trained.
 
 use super::number::in_schedule;
 use pipe_ir::ids::StageId;
@@ -12,7 +12,7 @@ use pipe_syntax::expr::evaluate::Rule;
 use pipe_syntax::expr::known::Known;
 use pipe_syntax::limits::Report;
 
-/// Freezes the stages of a pipeline's line, and those of which the model trains nothing.
+/// Freezes the stages that the line `frozen` of a pipeline names, and stages whose weights are all frozen in the model.
 pub(super) fn apply(
     line: Option<&FrozenStages>,
     (schedule, graph): (&mut Schedule, &StageGraph),

@@ -1,4 +1,4 @@
-//! `frozen`: stages whose weights stay as they are, by the schedule itself.
+//! `frozen` in a schedule: stages whose weights are not trained.
 
 use super::Writer;
 use pipe_ir::ids::StageId;
@@ -8,7 +8,7 @@ use pipe_syntax::ast::{FrozenStages, Weights};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use std::collections::BTreeMap;
 
-/// Freezes stages of a schedule whose tasks were written out.
+/// Freezes stages of a schedule after its tasks were written out, and reports tasks that these stages do not have.
 pub(super) fn apply<'a>(writer: &mut Writer<'a>, line: &'a FrozenStages, schedule: &mut Schedule) {
     if let Some((weights, span)) = writer.weights.filter(|(weights, _)| *weights != Weights::Flush) {
         let message = format!("`weights {}` updates every stage, and this schedule has frozen ones", weights.word());
@@ -20,7 +20,6 @@ pub(super) fn apply<'a>(writer: &mut Writer<'a>, line: &'a FrozenStages, schedul
     let graph = writer.graph();
     let tasks = schedule.orders.clone();
     freeze(schedule, &graph, |stage| frozen[stage.index()]);
-    // Whoever says that a stage is frozen knows which tasks it does not have.
     let mut superfluous = BTreeMap::new();
     for scheduled in tasks.iter().flatten() {
         if schedule.frozen.kind(scheduled.task.kind, scheduled.task.stage).is_none() {

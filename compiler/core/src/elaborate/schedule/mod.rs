@@ -84,9 +84,9 @@ pub(super) struct Writer<'a> {
     pub(super) turn: bool,
     /// Whether a block is one for this number of microbatches only.
     pub(super) is_varied: bool,
-    /// Which stages read which, for so many stages, where the schedule does not say it.
+    /// The stage graph for a number of stages, if the schedule has no `reads`.
     outside: &'a dyn Fn(usize) -> StageGraph,
-    /// Which stages read which, where it does.
+    /// The stage graph that `reads` gives.
     reads: Option<StageGraph>,
     /// The statements of functions, by their position among the definitions; none while they are resolved.
     functions: BTreeMap<usize, Option<Rc<order::Body<'a>>>>,
@@ -234,7 +234,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Which of the stages read which.
+    /// The stage graph.
     pub(super) fn graph(&self) -> StageGraph {
         self.reads.clone().unwrap_or_else(|| (self.outside)(self.placement.n_stages()))
     }

@@ -1,4 +1,4 @@
-//! `reads`: which stages a stage reads, where no model says it.
+//! `reads`: the stage graph of a schedule without a model.
 
 use super::Writer;
 use pipe_ir::ids::StageId;
@@ -32,7 +32,7 @@ fn sources<'a>(writer: &mut Writer<'a>, expr: &'a Expr) -> Result<Sources<'a>, F
     })
 }
 
-/// Which of so many stages read which. Stages below 0 drop out: the first ones read nobody.
+/// The stage graph of `n_stages` stages. Numbers below 0 are left out, so the first stages may read none.
 pub(super) fn graph<'a>(writer: &mut Writer<'a>, line: &'a Reads, n_stages: usize) -> Result<StageGraph, Fault> {
     let slot = writer.variable(&line.stage)?;
     let all = sources(writer, &line.sources)?;
