@@ -256,16 +256,21 @@ fn by_rank(lifespans: &Lifespans, rank: impl Fn(&Span) -> u128) -> Vec<u64> {
     let spans = &lifespans.spans;
     let mut order: Vec<usize> = (0..spans.len()).filter(|index| spans[*index].bytes > 0).collect();
     order.sort_by_key(|index| std::cmp::Reverse(rank(&spans[*index])));
-    first_fit(lifespans, &order)
+    let mut offsets = vec![0; spans.len()];
+    first_fit(spans, &order, 0, &mut offsets, u64::MAX);
+    offsets
 }
 
-/// Places lifespans in this order, each at the lowest place that is free for all its time.
-fn first_fit(lifespans: &Lifespans, order: &[usize]) -> Vec<u64> {
-    let mut offsets = vec![0; lifespans.spans.len()];
+/// Places lifespans in this order, each at the lowest place that is free for all its time; the first `n_placed` of them
+/// have their offsets already. Returns where the highest one ends. It stops at one that ends above `most`.
+fn first_fit(spans: &[Span], order: &[usize], n_placed: usize, offsets: &mut [u64], most: u64) -> u64 {
     // With their offsets, by offset.
     let mut placed: Vec<(u64, Span)> = Vec::with_capacity(order.len());
-    for index in order {
-        let span = lifespans.spans[*index];
+    placed.extend(order[..n_placed].iter().map(|index| (offsets[*index], spans[*index])));
+    placed.sort_by_key(|(start, _)| *start);
+    let mut highest = placed.iter().map(|(start, span)| start + span.bytes).max().unwrap_or(0);
+    for index in &order[n_placed..] {
+        let span = spans[*index];
         let mut offset = 0;
         for (start, other) in &placed {
             if !span.meets(other) {
@@ -276,10 +281,14 @@ fn first_fit(lifespans: &Lifespans, order: &[usize]) -> Vec<u64> {
             }
             offset = offset.max(start + other.bytes);
         }
+        highest = highest.max(offset + span.bytes);
+        if highest > most {
+            break;
+        }
         offsets[*index] = offset;
         placed.insert(placed.partition_point(|(start, _)| *start < offset), (offset, span));
     }
-    offsets
+    highest
 }
 
 /// Looks for a smaller arena: the highest lifespan is placed right before one that it shares time
@@ -289,7 +298,8 @@ fn search(lifespans: &Lifespans, mut offsets: Vec<u64>) -> Vec<u64> {
     let mut order: Vec<usize> = (0..spans.len()).filter(|index| spans[*index].bytes > 0).collect();
     // From the lowest place up, first fit puts everything where it is, or lower.
     order.sort_by_key(|index| offsets[*index]);
-    let mut smallest = size(lifespans, &offsets);
+    let mut smallest = first_fit(spans, &order, 0, &mut offsets, u64::MAX);
+    let mut candidate = offsets.clone();
     let mut random = 1_u64;
     let rounds = EFFORT / (order.len() * order.len()).max(1);
     for _ in 0..rounds {
@@ -305,10 +315,11 @@ fn search(lifespans: &Lifespans, mut offsets: Vec<u64>) -> Vec<u64> {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let rival = rivals[(random >> 33) as usize % rivals.len()];
         order[rival..=highest].rotate_right(1);
-        let candidate = first_fit(lifespans, &order);
-        let size = size(lifespans, &candidate);
+        candidate.copy_from_slice(&offsets);
+        let size = first_fit(spans, &order, rival, &mut candidate, smallest);
         if size <= smallest {
-            (smallest, offsets) = (size, candidate);
+            smallest = size;
+            std::mem::swap(&mut offsets, &mut candidate);
         } else {
             order[rival..=highest].rotate_left(1);
         }
