@@ -69,6 +69,14 @@ inline const Shown* rows(const unsigned* row, int line) {
     return exchange(own, line);
 }
 
+// Copies that threads have not waited for.
+struct Copy {
+    void* to;
+    const void* from;
+    unsigned bytes;
+};
+inline std::vector<Copy> copies[MOST_THREADS];
+
 }  // namespace emulator
 
 // Four matrices of 8 rows of four words: ldmatrix.x4.
@@ -86,6 +94,26 @@ static inline void load_columns(unsigned b[2][2], const unsigned* row) {
         auto half = [&](unsigned at) { return emulator::row_of(all, i * 8 + at, __LINE__)[column / 2] >> column % 2 * 16 & 0xFFFF; };
         b[i / 2][i % 2] = half(lane % 4 * 2) | half(lane % 4 * 2 + 1) << 16;
     }
+}
+
+// 2^x, or 0 if that is below 2^-126: ex2.approx.ftz.
+static inline float power_of_two(float x) { return x < -126 ? 0 : exp2f(x); }
+
+// Bytes that are copied to shared memory, or set to 0, when their thread waits for its copies: cp.async.
+template <unsigned BYTES>
+void copy_async(void* to, const void* from, bool is_there) {
+    if (reinterpret_cast<uintptr_t>(to) % BYTES != 0 || reinterpret_cast<uintptr_t>(from) % BYTES != 0) {
+        emulator::fail("what is copied begins at multiples of its size", __LINE__);
+    }
+    emulator::copies[emulator::current].push_back({to, is_there ? from : nullptr, BYTES});
+}
+
+static inline void wait_for_copies() {
+    for (const emulator::Copy& copy : emulator::copies[emulator::current]) {
+        if (copy.from) std::memcpy(copy.to, copy.from, copy.bytes);
+        else std::memset(copy.to, 0, copy.bytes);
+    }
+    emulator::copies[emulator::current].clear();
 }
 
 // d += a b, 16 rows, 8 columns, 16 deep.

@@ -2,10 +2,13 @@
 //! score is ever in memory; derivatives begin with two numbers for each query.
 
 use super::gemm::{MOST_AXES, matrix_of, padded};
-use super::{Sources, TensorMode, blocks, real, some_blocks, vector_bytes, word};
+use super::{Sources, TensorMode, blocks, real, some_blocks, word};
 use crate::launch::{Argument, Launch};
 use pipe_ir::graph::DType;
 use pipe_ir::kernels::{Attention, Derivatives, Matrix};
+
+/// Rows of a block.
+const ROWS: u64 = 64;
 
 /// Columns of a group of which a block has one or two.
 const COLUMNS: u64 = 64;
@@ -76,9 +79,14 @@ impl Sources {
         let flags = [Some(kernel.causal), tiles.is_tensor.then(|| lies_in_vectors(kernel))];
         let flags = flags.into_iter().flatten().map(|flag| Argument::U32(u32::from(flag)));
         let n_parts = tiles.columns.map_or(1, |columns| width.div_ceil(columns));
-        let grid = [blocks(rows.div_ceil(tiles.rows) * n_parts), some_blocks(batches, 65535), 1];
+        // Not of any number of batch indices at once: blocks of one share what is in the cache.
+        let beside = batches.clamp(1, 64);
+        let grid =
+            [blocks(rows.div_ceil(ROWS) * beside), some_blocks(batches.div_ceil(beside), 65535), blocks(n_parts)];
+        // A warp of tensor cores has 16 rows.
+        let threads = if tiles.is_tensor { 128 } else { 256 };
         let arguments = arguments.into_iter().chain(numbers).chain(flags).collect();
-        Launch { function, grid, block: [256, 1, 1], shared: 0, arguments }
+        Launch { function, grid, block: [threads, 1, 1], shared: 0, arguments }
     }
 }
 
@@ -88,8 +96,6 @@ struct Tiles {
     /// Of its file's name.
     suffix: &'static str,
     words: Vec<(&'static str, String)>,
-    /// Rows that a block has.
-    rows: u64,
     /// Columns of the result that a block has, where not all.
     columns: Option<u64>,
 }
@@ -107,7 +113,7 @@ fn tiles(dtype: DType, width: u64, part: &str) -> Tiles {
         ("BLOCKS", if n_groups == 1 && !is_double { 2 } else { 1 }.to_string()),
     ];
     let suffix = if has_columns { "REAL_STORED_RESULT_GROUPS" } else { "REAL_STORED" };
-    Tiles { is_tensor: false, suffix, words, rows: 64, columns: has_columns.then_some(n_groups * COLUMNS) }
+    Tiles { is_tensor: false, suffix, words, columns: has_columns.then_some(n_groups * COLUMNS) }
 }
 
 /// By tensor cores, if all columns of a row fit in registers.
@@ -117,17 +123,24 @@ fn tensor_tiles(mode: TensorMode, width: u64, part: &str) -> Option<Tiles> {
         return None;
     }
     let padded = width.next_power_of_two().max(32);
-    // No registers are spilled so: derivatives have twice as many fragments and sums as the result
-    // has, and scores of two kinds.
-    let is_grad = part != "forward";
-    let others = if padded / depth <= 32 { 64 } else { 32 };
     let span = padded.min(COLUMNS);
+    // Others of a tile, and blocks for which a multiprocessor has registers: without spilling any,
+    // these were the fastest on an H200.
+    let (others, n_blocks) = match (part, padded / depth <= 32) {
+        ("forward", true) => (64, 3),
+        ("statistics", true) => (32, 4),
+        ("grad_queries", true) => (32, 3),
+        ("grad_keys", true) => (64, 2),
+        ("grad_keys", false) => (16, 2),
+        (_, _) => (32, 2),
+    };
     let words = vec![
         ("MODE", mode.word().to_owned()),
         ("DEPTH", depth.to_string()),
         ("WIDTH", padded.to_string()),
-        ("OTHERS", if is_grad { others / 2 } else { others }.to_string()),
         ("SPAN", span.to_string()),
+        ("OTHERS", others.to_string()),
+        ("BLOCKS", n_blocks.to_string()),
     ];
     let has_parts = part.starts_with("grad");
     let suffix = match part {
@@ -135,21 +148,21 @@ fn tensor_tiles(mode: TensorMode, width: u64, part: &str) -> Option<Tiles> {
         "forward" => "MODE_STORED_RESULT_WIDTH",
         _ => "MODE_STORED_RESULT_WIDTH_SPAN",
     };
-    Some(Tiles { is_tensor: true, suffix, words, rows: 128, columns: has_parts.then_some(span) })
+    Some(Tiles { is_tensor: true, suffix, words, columns: has_parts.then_some(span) })
 }
 
-/// Whether each group of four columns of all matrices is where vectors may be.
+/// Whether each 16 bytes of all matrices' rows are where vectors may be.
 fn lies_in_vectors(kernel: &Attention) -> bool {
     let fits = |matrix: &Matrix, dtype: DType| {
-        let strides = matrix.batch.iter().chain([&matrix.row]).map(|stride| stride * dtype.bytes().0);
-        let mut places = strides.chain([matrix.at.offset.0]);
-        matrix.column == 1 && places.all(|bytes| bytes.is_multiple_of(vector_bytes(dtype, 4)))
+        let elements = matrix.batch.iter().chain([&matrix.row, &kernel.width]);
+        let mut places = elements.map(|count| count * dtype.bytes().0).chain([matrix.at.offset.0]);
+        matrix.column == 1 && places.all(|bytes| bytes.is_multiple_of(16))
     };
     let more = kernel.derivatives.as_ref();
     let factors = [&kernel.queries, &kernel.keys, &kernel.values].into_iter().chain(more.map(|more| &more.dy));
     let results = [&kernel.out].into_iter().chain(more.into_iter().flat_map(|more| [&more.by_keys, &more.by_values]));
     let mut all = factors.map(|one| (one, kernel.factors)).chain(results.map(|one| (one, kernel.result)));
-    kernel.width.is_multiple_of(4) && all.all(|(matrix, dtype)| fits(matrix, dtype))
+    all.all(|(matrix, dtype)| fits(matrix, dtype))
 }
 
 /// Matrices as arguments: an address, and strides.

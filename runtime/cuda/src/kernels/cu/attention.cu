@@ -7,6 +7,19 @@
 #define FACTORS(type) MATRIX(type, q), MATRIX(type, k), MATRIX(type, v)
 #define SIZES u64 m, u64 n, u64 width, u64 batches, u64 size1, u64 size2, u32 causal
 
+// What a block does: one of so many tiles, of some batch indices. Blocks that begin at once have the same tile, each of another index: the tiles that take longest
+// are done first.
+struct Task {
+    u64 tile, batch, step;
+
+    __device__ __forceinline__ Task(u64 tiles) {
+        u32 beside = gridDim.x / (u32)tiles;
+        tile = blockIdx.x / beside;
+        batch = blockIdx.x % beside + blockIdx.y * (u64)beside;
+        step = gridDim.y * (u64)beside;
+    }
+};
+
 // Rows of one matrix, as they are stored.
 template <class Stored>
 struct Rows {
@@ -36,11 +49,5 @@ struct Sight {
     __device__ __forceinline__ u32 hidden(u64 key, u64 query, u32 most) const {
         u64 end = first_query(key);
         return end <= query ? 0 : end - query < most ? (u32)(end - query) : most;
-    }
-
-    // Whether one of so many queries from this one on sees this key.
-    __device__ __forceinline__ bool is_any_seen(u64 query, u32 count, u64 key) const {
-        u64 last = query + count < queries ? query + count - 1 : queries - 1;
-        return query < queries && seen(last, key, 1) > 0;
     }
 };

@@ -1,25 +1,33 @@
-// softmax(q kᵀ) v by tensor cores, for up to WIDTH columns: as attention_forward_REAL, with 128 queries in a block.
-extern "C" __global__ void __launch_bounds__(256, 1)
-attention_forward_MODE_STORED_RESULT_WIDTH(FACTORS(const STORED), MATRIX(RESULT, y), SIZES, u32 by_fours, u32 accumulate) {
+// softmax(q kᵀ) v by tensor cores, for up to WIDTH columns: as attention_forward_REAL.
+extern "C" __global__ void __launch_bounds__(128, BLOCKS)
+attention_forward_MODE_STORED_RESULT_WIDTH(FACTORS(const STORED), MATRIX(RESULT, y), SIZES, u32 by_vectors, u32 accumulate) {
     __shared__ Tile_MODE<OTHERS, WIDTH> key_tile[2], value_tile[2];
     // The last queries see the most keys: they begin.
-    u64 first = (gridDim.x - 1 - blockIdx.x) * (u64)128, own = first + threadIdx.x / 32 * 16;
+    u64 n_tiles = (m + 63) / 64;
+    Task task(n_tiles);
+    u64 first = (n_tiles - 1 - task.tile) * 64, own = first + threadIdx.x / 32 * 16;
     u32 half = 0;
     Sight sight = {m, n, causal};
-    u64 seen = sight.keys_before(first + 128);
-    for (u64 batch = blockIdx.y; batch < batches; batch += gridDim.y) {
+    // Keys that some queries of the block see, that some of the warp do, and that all of these do.
+    u64 seen = sight.keys_before(first + 64), some = own < m ? sight.keys_before(own + 16) : 0, all = sight.keys_before(own + 1);
+    for (u64 batch = task.batch; batch < batches; batch += task.step) {
         Rows<STORED> queries = ROWS(q, m), keys = ROWS(k, n), values = ROWS(v, n);
+        Walk_MODE<STORED, OTHERS, WIDTH> next_keys(keys, 0), next_values(values, 0);
+        next_keys.fetch(key_tile[half], width, by_vectors);
+        next_values.fetch(value_tile[half], width, by_vectors);
         u32 of_queries[WIDTH / DEPTH / 8][4];
-        load_own_MODE(of_queries, queries, own, width, by_fours);
+        load_own_MODE(of_queries, queries, own, width, by_vectors);
         f32 top[2] = {LOWEST, LOWEST}, total[2] = {}, sums[WIDTH / 8][4] = {};
-        Pair_MODE<STORED, OTHERS, WIDTH> next;
-        next.load(keys, values, 0, width, by_fours);
         for (u64 start = 0; start < seen; start += OTHERS, half = 1 - half) {
-            next.turn(key_tile[half], value_tile[half], keys, values, start, seen, width, by_fours);
-            if (!sight.is_any_seen(own, 16, start)) continue;
+            arrive_MODE();
+            if (start + OTHERS < seen) {
+                next_keys.fetch(key_tile[1 - half], width, by_vectors);
+                next_values.fetch(value_tile[1 - half], width, by_vectors);
+            }
+            if (start >= some) continue;
             f32 weights[OTHERS / 8][4];
             score_MODE(weights, of_queries, key_tile[half]);
-            hide_MODE(weights, sight, own, start);
+            if (start + OTHERS > all) hide_keys_MODE(weights, sight, own, start);
 #pragma unroll
             for (u32 part = 0; part < 2; part++) {
                 f32 factor = weigh_MODE(weights, part, top[part]);
@@ -35,6 +43,6 @@ attention_forward_MODE_STORED_RESULT_WIDTH(FACTORS(const STORED), MATRIX(RESULT,
             add_weighted_MODE(sums, weights, value_tile[half], 0);
         }
         f32 factors[2] = {1 / sum_of_row_MODE(total[0]), 1 / sum_of_row_MODE(total[1])};
-        write_MODE(sums, factors, y + OFFSET(y), y_row, y_column, own, m, 0, width, by_fours, accumulate);
+        write_MODE(sums, factors, y + OFFSET(y), y_row, y_column, own, m, 0, width, by_vectors, accumulate);
     }
 }

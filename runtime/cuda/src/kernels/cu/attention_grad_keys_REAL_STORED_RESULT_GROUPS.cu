@@ -4,10 +4,11 @@ extern "C" __global__ void __launch_bounds__(256, BLOCKS)
 attention_grad_keys_REAL_STORED_RESULT_GROUPS(FACTORS(const STORED), MATRIX(const STORED, dy), const REAL* statistics, MATRIX(RESULT, dk), MATRIX(RESULT, dv), SIZES) {
     __shared__ Tiles_REAL tiles;
     // The first keys are seen by the most queries.
-    u64 n_tiles = (n + 63) / 64, first = blockIdx.x % n_tiles * 64, first_column = blockIdx.x / n_tiles * (GROUPS * 64);
+    Task task((n + 63) / 64);
+    u64 first = task.tile * 64, first_column = blockIdx.z * (GROUPS * 64);
     u32 own = threadIdx.x / 16 * 4, other = threadIdx.x % 16 * (OTHERS / 16), half = 0;
     Sight sight = {m, n, causal};
-    for (u64 batch = blockIdx.y; batch < batches; batch += gridDim.y) {
+    for (u64 batch = task.batch; batch < batches; batch += task.step) {
         Rows<STORED> queries = ROWS(q, m), keys = ROWS(k, n), values = ROWS(v, n), gradients = ROWS(dy, m);
         REAL by_key[GROUPS][4][4] = {}, by_value[GROUPS][4][4] = {};
         for (u64 start = sight.first_query(first); start < m; start += OTHERS) {

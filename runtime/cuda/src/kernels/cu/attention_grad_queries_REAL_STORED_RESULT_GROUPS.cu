@@ -3,11 +3,13 @@
 extern "C" __global__ void __launch_bounds__(256, BLOCKS)
 attention_grad_queries_REAL_STORED_RESULT_GROUPS(FACTORS(const STORED), MATRIX(const STORED, dy), const REAL* statistics, MATRIX(RESULT, dq), SIZES) {
     __shared__ Tiles_REAL tiles;
-    u64 n_tiles = (m + 63) / 64, first = (n_tiles - 1 - blockIdx.x % n_tiles) * 64, first_column = blockIdx.x / n_tiles * (GROUPS * 64);
+    u64 n_tiles = (m + 63) / 64;
+    Task task(n_tiles);
+    u64 first = (n_tiles - 1 - task.tile) * 64, first_column = blockIdx.z * (GROUPS * 64);
     u32 own = threadIdx.x / 16 * 4, other = threadIdx.x % 16 * (OTHERS / 16), half = 0;
     Sight sight = {m, n, causal};
     u64 seen = sight.keys_before(first + 64);
-    for (u64 batch = blockIdx.y; batch < batches; batch += gridDim.y) {
+    for (u64 batch = task.batch; batch < batches; batch += task.step) {
         Rows<STORED> queries = ROWS(q, m), keys = ROWS(k, n), values = ROWS(v, n), gradients = ROWS(dy, m);
         REAL logarithms[4], means[4], sums[GROUPS][4][4] = {};
 #pragma unroll

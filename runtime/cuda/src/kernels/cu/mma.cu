@@ -43,6 +43,26 @@ __device__ __forceinline__ void load_columns(u32 (&b)[2][2], const u32* row) {
                  : "=r"(b[0][0]), "=r"(b[0][1]), "=r"(b[1][0]), "=r"(b[1][1])
                  : "r"((u32)__cvta_generic_to_shared(row)));
 }
+
+// 2^x, or 0 if that is below 2^-126: one instruction.
+__device__ __forceinline__ f32 power_of_two(f32 x) {
+    f32 power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+}
+
+// Copies so many bytes to shared memory, 4 or 16, or sets them to 0 if they are not there; this is done when the thread has waited for its copies.
+template <u32 BYTES>
+__device__ __forceinline__ void copy_async(void* to, const void* from, bool is_there) {
+    u32 shared = (u32)__cvta_generic_to_shared(to), bytes = is_there ? BYTES : 0;
+    if (BYTES == 16) {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(shared), "l"(from), "r"(bytes));
+    } else {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" : : "r"(shared), "l"(from), "n"(BYTES), "r"(bytes));
+    }
+}
+
+__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" : : : "memory"); }
 #endif
 
 // A unit of a strip as a word of a fragment: two neighbours along k, or one.

@@ -41,8 +41,8 @@ __device__ __forceinline__ void put(f32& to, f32 x) { to = x; }
 __device__ __forceinline__ void put(f64& to, f64 x) { to = x; }
 __device__ __forceinline__ void put(bf16& to, f32 x) { to = upper_half(rounded_bf16(x)); }
 
-// Below all other numbers, in either precision.
-#define LOWEST (-1.0f / 0.0f)
+// Below all other numbers, in either precision. (-1 / 0 would be divided in every kernel.)
+#define LOWEST __uint_as_float(0xff800000u)
 
 // Neighbours that are loaded and stored at once.
 template <class Stored, u32 COUNT>

@@ -10,9 +10,10 @@ use pipe_runtime::Precision;
 /// Queries, keys, and the width of both.
 const SIZES: [(u64, u64, u64); 8] =
     [(1, 1, 1), (7, 31, 16), (64, 64, 40), (33, 65, 64), (130, 70, 32), (65, 129, 128), (20, 20, 160), (3, 70, 300)];
-/// The same, of what is stored as bfloat16: groups of four columns and not, and heads that are too
+/// The same, of what is stored as bfloat16: rows of whole vectors and not, and heads that are too
 /// wide for tensor cores.
-const HALVES: [(u64, u64, u64); 5] = [(1, 1, 40), (7, 31, 42), (130, 70, 36), (33, 40, 100), (20, 21, 160)];
+const HALVES: [(u64, u64, u64); 6] =
+    [(1, 1, 40), (65, 70, 42), (130, 70, 40), (33, 40, 100), (20, 40, 104), (20, 21, 160)];
 
 /// Attention of heads that lie beside each other, as a model cuts them out of one product, and its
 /// derivatives; weights are neither even nor all one. Fibers are slow: large heads are few.
