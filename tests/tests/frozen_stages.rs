@@ -145,6 +145,35 @@ fn losses_of(program: &Arc<Verified>) -> Vec<Vec<(MicrobatchId, u64)>> {
     losses(&steps(&mut start(program, Some(2)), 0..3))
 }
 
+/// A schedule that freezes one of its own stages.
+fn own(frozen: u32, backward: &str, last: &str) -> String {
+    format!(
+        "schedule own {{
+            stages D
+            place s on s
+            frozen s if s == {frozen}
+            order d {{ repeat M {{ F[d] }} if d == {frozen} {{ {backward} }} else {{ repeat M {{ BW[d] }} }} }}
+        }}
+        {last}"
+    )
+}
+
+#[test]
+fn a_schedule_freezes_its_own_stages_without_reads_and_beside_a_model() {
+    let small = "pipeline t { devices 4 microbatches 4 schedule own }";
+    let model = text(0, 4, "schedule own");
+    for (frozen, backward) in [(0, ""), (1, "repeat M { B[d] }"), (2, "repeat M { B[d] }"), (3, "repeat M { B[d] }")] {
+        for last in [small, &model] {
+            let found = compiled("own.pipe", &own(frozen, backward, last), &Request::default());
+            let own = if frozen == 0 { BTreeSet::from(["F"]) } else { BTreeSet::from(["F", "B"]) };
+            assert_eq!(kinds(&found)[frozen as usize], own, "s{frozen}");
+        }
+    }
+    // What a stage before it needs may not be left out.
+    let missing = compiled("own.pipe", &own(2, "", small), &Request::default());
+    assert_eq!(missing.diagnostics.first().map(|one| one.code.name()), Some("missing-task"));
+}
+
 #[test]
 fn forwards_alone_evaluate() {
     let trained = losses_of(&verified(&text(0, 1, "schedule gpipe")));

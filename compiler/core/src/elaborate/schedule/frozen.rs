@@ -4,12 +4,13 @@ use super::Writer;
 use pipe_ir::ids::StageId;
 use pipe_schedule::policy::freeze::freeze;
 use pipe_schedule::schedule::Schedule;
+use pipe_schedule::stage_graph::StageGraph;
 use pipe_syntax::ast::{FrozenStages, Weights};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use std::collections::BTreeMap;
 
 /// Freezes stages of a schedule after its tasks were written out, and reports tasks that these stages do not have.
-pub(super) fn apply<'a>(writer: &mut Writer<'a>, line: &'a FrozenStages, schedule: &mut Schedule) {
+pub(super) fn apply<'a>(writer: &mut Writer<'a>, line: &'a FrozenStages, graph: &StageGraph, schedule: &mut Schedule) {
     if let Some((weights, span)) = writer.weights.filter(|(weights, _)| *weights != Weights::Flush) {
         let message = format!("`weights {}` updates every stage, and this schedule has frozen ones", weights.word());
         let error = Diagnostic::error(Code::WeightsNeedBlock, span, "updates all", message);
@@ -17,9 +18,8 @@ pub(super) fn apply<'a>(writer: &mut Writer<'a>, line: &'a FrozenStages, schedul
         return;
     }
     let Some(frozen) = stages(writer, line, schedule.n_stages()) else { return };
-    let graph = writer.graph();
     let tasks = schedule.orders.clone();
-    freeze(schedule, &graph, |stage| frozen[stage.index()]);
+    freeze(schedule, graph, |stage| frozen[stage.index()]);
     let mut superfluous = BTreeMap::new();
     for scheduled in tasks.iter().flatten() {
         if schedule.frozen.kind(scheduled.task.kind, scheduled.task.stage).is_none() {

@@ -168,6 +168,7 @@ impl<'a> Writer<'a> {
         let written = self.report.take(written);
         let WrittenOrders { orders, block, window } =
             written.unwrap_or(WrittenOrders { orders: Vec::new(), block: None, window: None });
+        let graph = self.graph();
         let mut schedule = Schedule {
             name: schedule.name.text.clone(),
             span: schedule.name.span,
@@ -185,7 +186,7 @@ impl<'a> Writer<'a> {
             reorder: parts.reorder,
         };
         if let Some(line) = parts.frozen {
-            frozen::apply(&mut self, line, &mut schedule);
+            frozen::apply(&mut self, line, &graph, &mut schedule);
         }
         self.report.finish(schedule)
     }
