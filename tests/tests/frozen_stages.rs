@@ -171,7 +171,9 @@ fn a_schedule_freezes_its_own_stages_without_reads_and_beside_a_model() {
     }
     // What a stage before it needs may not be left out.
     let missing = compiled("own.pipe", &own(2, "", small), &Request::default());
-    assert_eq!(missing.diagnostics.first().map(|one| one.code.name()), Some("missing-task"));
+    let found = missing.diagnostics.first().expect("an error");
+    assert_eq!(found.code.name(), "missing-task");
+    assert_eq!(found.help.as_deref(), Some("add `B` of s2: it is frozen, but a stage before it trains"));
 }
 
 #[test]

@@ -131,7 +131,11 @@ fn missing(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Kinds
         }
         (None, None) if schedule.frozen.has_backward(stage) && !kinds.has(Backward) => {
             let message = format!("{stage} never runs backward");
-            let help = format!("add `BW` of {stage}, or `B` and `W`");
+            let help = if schedule.frozen.is_frozen(stage) {
+                format!("add `B` of {stage}: it is frozen, but a stage before it trains")
+            } else {
+                format!("add `BW` of {stage}, or `B` and `W`")
+            };
             let label = format!("no backward of {stage}");
             found.push(Diagnostic::error(Code::MissingTask, anywhere, label, message).help(help));
         }

@@ -9,7 +9,7 @@ pub(super) use layout::marks::candidates;
 
 use super::view::Detector;
 use expressions::{bindings, conditions, loops, numbers, operators};
-use items::{declarations, imports, settings, slots, tasks, tensors};
+use items::{declarations, imports, settings, slots, stages, tasks, tensors};
 use layout::{bodies, brackets, comments, lines};
 use vocabulary::{keywords, names};
 
@@ -19,6 +19,7 @@ const DETECTORS: &[&[Detector]] = &[
     brackets::BRACES,
     settings::HEADERS,
     slots::DETECTORS,
+    stages::DETECTORS,
     tensors::CALLS,
     names::PATHS,
     keywords::SPELLING,

@@ -4,5 +4,6 @@ pub(super) mod declarations;
 pub(super) mod imports;
 pub(super) mod settings;
 pub(super) mod slots;
+pub(super) mod stages;
 pub(super) mod tasks;
 pub(super) mod tensors;
