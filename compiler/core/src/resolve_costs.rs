@@ -14,11 +14,12 @@ use pipe_schedule::timing::durations::Costs;
 use pipe_schedule::timing::speeds::Speeds;
 use pipe_syntax::source::Span;
 
-/// The costs that were given, or else those of the cluster, or else those of the model's
-/// floating-point operations, or else the usual ones. A cluster's links come before those of a
-/// profile, and the profile's tasks before those of the cluster. All are divided by the speed of the device. Costs
-/// that were measured, or that follow from the model, are for the tasks as they are. Given costs are for stages that
-/// train.
+/// The costs of a schedule. The first source that exists counts: costs in the request or the pipeline, the cluster,
+/// the model's floating-point operations, the defaults. Transfers are taken from the cluster before the profile, tasks
+/// from the profile before the cluster. All costs are divided by the speed of the device.
+///
+/// Costs of the request or the pipeline describe stages that train, and are adapted to frozen stages. Measured costs,
+/// and costs of the model, describe the tasks that exist.
 pub fn costs(request: &Request, pipeline: Option<&Pipeline>, stages: &StageSet, schedule: &Schedule) -> Costs {
     let costs = match given(request, pipeline, stages, schedule) {
         None if pipeline.is_some_and(Pipeline::has_model) => of_operations(stages),

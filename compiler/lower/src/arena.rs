@@ -261,8 +261,8 @@ fn by_rank(lifespans: &Lifespans, rank: impl Fn(&Span) -> u128) -> Vec<u64> {
     offsets
 }
 
-/// Places lifespans in this order, each at the lowest place that is free for all its time; the first `n_placed` of them
-/// have their offsets already. Returns where the highest one ends. It stops at one that ends above `most`.
+/// Places lifespans in this order, each at the lowest offset that is free during its whole life. The first `n_placed`
+/// of `order` keep their `offsets`. Returns the size in bytes. Stops early if the size exceeds `most`.
 fn first_fit(spans: &[Span], order: &[usize], n_placed: usize, offsets: &mut [u64], most: u64) -> u64 {
     // With their offsets, by offset.
     let mut placed: Vec<(u64, Span)> = Vec::with_capacity(order.len());
@@ -325,4 +325,41 @@ fn search(lifespans: &Lifespans, mut offsets: Vec<u64>) -> Vec<u64> {
         }
     }
     offsets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lifespans_that_keep_their_offsets_change_nothing_and_a_size_above_the_limit_is_noticed() {
+        let mut random = 7_u64;
+        let mut number = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % below
+        };
+        for _ in 0..50 {
+            let mut span = || {
+                let from = index32(number(90) as usize);
+                Span { bytes: 1 + number(9), from, to: from + 1 + index32(number(30) as usize) }
+            };
+            let spans: Vec<Span> = (0..40).map(|_| span()).collect();
+            let order: Vec<usize> = (0..spans.len()).collect();
+            let mut whole = vec![0; spans.len()];
+            let size = first_fit(&spans, &order, 0, &mut whole, u64::MAX);
+            for (index, one) in spans.iter().enumerate() {
+                for (other, two) in spans.iter().enumerate().skip(index + 1) {
+                    let apart = whole[index] + one.bytes <= whole[other] || whole[other] + two.bytes <= whole[index];
+                    assert!(apart || !one.meets(two), "{one:?} and {two:?}");
+                }
+            }
+            for n_placed in [1, 13, 39, 40] {
+                let mut again = whole.clone();
+                again[n_placed..].fill(0);
+                assert_eq!(first_fit(&spans, &order, n_placed, &mut again, size), size);
+                assert_eq!(again, whole, "{n_placed} keep their offsets");
+            }
+            assert!(first_fit(&spans, &order, 0, &mut whole.clone(), size - 1) >= size);
+        }
+    }
 }

@@ -69,7 +69,7 @@ inline const Shown* rows(const unsigned* row, int line) {
     return exchange(own, line);
 }
 
-// Copies that threads have not waited for.
+// Pending copies of each thread.
 struct Copy {
     void* to;
     const void* from;

@@ -12,7 +12,7 @@ pub struct FrozenReport {
     pub stages: Vec<u32>,
     /// Those without a backward, ascending.
     pub forward_only: Vec<u32>,
-    /// Whether every stage runs forward only. What a server keeps between microbatches is then not counted.
+    /// Whether every stage runs forward only. Caches that outlive a microbatch (keys and values) are not counted.
     pub is_all_forward: bool,
 }
 

@@ -171,7 +171,7 @@ impl Values {
     }
 }
 
-/// The operands of a task. `asked` has the kinds of tasks of its stage, `kinds` those of every stage.
+/// The operands of a task. `asked` lists the task kinds of its stage, and `kinds` the task kinds of each stage.
 fn operands(kind: TaskKind, values: &[Values], stage: StageId, (asked, kinds): (&Kinds, &[Kinds])) -> Vec<Operand> {
     let own = &values[stage.index()];
     let mut list = Vec::new();

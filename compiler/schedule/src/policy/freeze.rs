@@ -52,7 +52,7 @@ pub fn costs(schedule: &Schedule, mut costs: Costs) -> Costs {
     costs
 }
 
-/// The durations of a frozen stage's tasks, from those of a stage that trains.
+/// The task durations of a frozen stage, computed from the durations of the same stage when it trains.
 fn times(gradients: Gradients, times: &Times) -> Times {
     let mut own = *times;
     own[TaskKind::Backward.index()] = times[TaskKind::BackwardInput.index()];

@@ -79,7 +79,7 @@ impl Sources {
         let flags = [Some(kernel.causal), tiles.is_tensor.then(|| lies_in_vectors(kernel))];
         let flags = flags.into_iter().flatten().map(|flag| Argument::U32(u32::from(flag)));
         let n_parts = tiles.columns.map_or(1, |columns| width.div_ceil(columns));
-        // Not of any number of batch indices at once: blocks of one share what is in the cache.
+        // At most 64 batch indices run at once, so that blocks of the same index share the cache.
         let beside = batches.clamp(1, 64);
         let grid =
             [blocks(rows.div_ceil(ROWS) * beside), some_blocks(batches.div_ceil(beside), 65535), blocks(n_parts)];
@@ -124,8 +124,7 @@ fn tensor_tiles(mode: TensorMode, width: u64, part: &str) -> Option<Tiles> {
     }
     let padded = width.next_power_of_two().max(32);
     let span = padded.min(COLUMNS);
-    // Others of a tile, and blocks for which a multiprocessor has registers: without spilling any,
-    // these were the fastest on an H200.
+    // Rows of a shared tile, and blocks per multiprocessor (registers are limited accordingly): the fastest on an H200.
     let (others, n_blocks) = match (part, padded / depth <= 32) {
         ("forward", true) => (64, 3),
         ("statistics", true) => (32, 4),
@@ -151,7 +150,7 @@ fn tensor_tiles(mode: TensorMode, width: u64, part: &str) -> Option<Tiles> {
     Some(Tiles { is_tensor: true, suffix, words, columns: has_parts.then_some(span) })
 }
 
-/// Whether each 16 bytes of all matrices' rows are where vectors may be.
+/// Whether all rows of all matrices can be read as aligned vectors of 16 bytes.
 fn lies_in_vectors(kernel: &Attention) -> bool {
     let fits = |matrix: &Matrix, dtype: DType| {
         let elements = matrix.batch.iter().chain([&matrix.row, &kernel.width]);

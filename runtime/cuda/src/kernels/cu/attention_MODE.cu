@@ -53,7 +53,7 @@ struct Walk_MODE {
         at = rows.at + (start + row()) * row_stride + column() * column_stride;
     }
 
-    // Fills a tile with the next rows; what is not there is 0. All is there for all threads after arrive_MODE.
+    // Fills a tile with the next rows, and with zeros beyond the matrix. All threads may read it after arrive_MODE.
     __device__ __forceinline__ void fetch(Tile_MODE<TALL, WIDE>& tile, u32 width, u32 by_vectors) {
         u32 n_columns = columns_from_MODE(column(), width), n_rows = left < TALL ? (u32)left : TALL;
         if (by_vectors) {
@@ -80,7 +80,7 @@ struct Walk_MODE {
     }
 };
 
-// What was fetched is there for all threads, and all have read what was there before.
+// Waits until all threads have fetched their parts of the tiles, and have read the tiles before.
 __device__ __forceinline__ void arrive_MODE() {
     wait_for_copies();
     __syncthreads();

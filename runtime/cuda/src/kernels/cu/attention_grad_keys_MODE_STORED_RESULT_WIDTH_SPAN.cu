@@ -13,7 +13,7 @@ attention_grad_keys_MODE_STORED_RESULT_WIDTH_SPAN(FACTORS(const STORED), MATRIX(
     u64 begin = sight.first_query(first), some = sight.first_query(own), all = sight.first_query(own + 15);
     for (u64 batch = task.batch; batch < batches; batch += task.step) {
         Rows<STORED> queries = ROWS(q, m), keys = ROWS(k, n), values = ROWS(v, n), gradients = ROWS(dy, m);
-        // What is known of the queries of a tile comes with it.
+        // Copies the statistics of the queries of a tile.
         auto fetch_statistics = [&](u64 start, u32 half) {
             u64 row = start + threadIdx.x;
             if (threadIdx.x >= OTHERS) return;

@@ -51,7 +51,7 @@ __device__ __forceinline__ f32 power_of_two(f32 x) {
     return power;
 }
 
-// Copies so many bytes to shared memory, 4 or 16, or sets them to 0 if they are not there; this is done when the thread has waited for its copies.
+// Copies BYTES (4 or 16) to shared memory, or writes zeros if the source is not there. Complete after wait_for_copies.
 template <u32 BYTES>
 __device__ __forceinline__ void copy_async(void* to, const void* from, bool is_there) {
     u32 shared = (u32)__cvta_generic_to_shared(to), bytes = is_there ? BYTES : 0;

@@ -1,4 +1,4 @@
-//! Lines for some stages, `frozen` and `reads`, without the name that stands for each stage.
+//! `frozen` and `reads` lines that lack the name of the stage, or its condition.
 
 use crate::parse::mistakes::mistake::Mistake;
 use crate::parse::mistakes::view::{Detector, View, is_name, is_number};
@@ -29,7 +29,7 @@ fn frozen_without_if(view: &View<'_>) -> Option<Mistake> {
     let name = view.word(-1);
     let compares = matches!(view.word(0), "<" | "<=" | ">" | ">=" | "==" | "!=" | "%");
     (view.word(-2) == "frozen" && is_name(name) && compares).then(|| {
-        Mistake::new(view.range(0), "a condition", "`frozen` names each stage before its condition")
+        Mistake::new(view.range(0), "`if` is missing", "`frozen` names the stage before its condition")
             .help(format!("write `frozen {name} if {name} {} ..`", view.word(0)))
             .insert(view.range(-1).end, format!(" if {name}"))
     })
@@ -40,7 +40,7 @@ fn reads_without_from(view: &View<'_>) -> Option<Mistake> {
     let name = view.word(-1);
     let goes_on = matches!(view.word(0), "-" | "," | "+");
     (view.word(-2) == "reads" && is_name(name) && name != "from" && goes_on).then(|| {
-        Mistake::new(view.range(0), "which stage reads it is missing", "`reads` names each stage before what it reads")
+        Mistake::new(view.range(0), "the reading stage is missing", "`reads` names the reading stage first")
             .help(format!("write `reads {name} from {name} {} ..`", view.word(0)))
             .insert(view.range(-1).end, format!(" from {name}"))
     })
@@ -50,22 +50,18 @@ fn reads_without_from(view: &View<'_>) -> Option<Mistake> {
 fn reads_without_name(view: &View<'_>) -> Option<Mistake> {
     (view.word(-2) == "reads" && view.word(-1) == "from" && is_name(view.word(0))).then(|| {
         let name = view.word(0);
-        Mistake::new(view.range(-1), "which stage reads it is missing", "`reads` names each stage before what it reads")
+        Mistake::new(view.range(-1), "the reading stage is missing", "`reads` names the reading stage first")
             .help(format!("write `reads {name} from {name} ..`"))
             .insert(view.range(-1).start, format!("{name} "))
     })
 }
 
-/// A condition in place of the tokens from the place on.
+/// Replaces the token at the place, and `n_more` behind it, with a condition.
 fn condition_for(view: &View<'_>, n_more: usize, text: &str, written: &str) -> Mistake {
     let place = view.span(view.at, view.at + n_more);
-    Mistake::new(
-        place.clone(),
-        format!("{written}, not a condition"),
-        "`frozen` says by a condition which stages it freezes",
-    )
-    .help(format!("write `frozen {text}`"))
-    .replace(place, text)
+    Mistake::new(place.clone(), "not a condition", format!("`frozen` takes a condition, not {written}"))
+        .help(format!("write `frozen {text}`"))
+        .replace(place, text)
 }
 
 /// Whether a word is a number or a name.
