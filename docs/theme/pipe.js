@@ -60,6 +60,14 @@ const whole = (code) => code.source.replace(/^import "(\w+)\.pipe"\n/gm, (line, 
 /// than the source itself.
 const isComplete = (source) => !/^\s*import\s+"(?!playground\.pipe")/m.test(source);
 
+/// The first stop of the Tab key: past the list of pages.
+const past = document.createElement("a");
+past.className = "skip-link";
+past.href = "#mdbook-content";
+past.textContent = "Skip to the page";
+document.getElementById("mdbook-content").tabIndex = -1;
+document.body.prepend(past);
+
 function link(text, href) {
   const a = document.createElement("a");
   Object.assign(a, { textContent: text, href, className: "playground-link" });

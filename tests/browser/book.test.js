@@ -45,6 +45,18 @@ describe("the book", { skip }, () => {
     });
   }
 
+  test("the Tab key skips the list of pages", async () => {
+    const page = await visit(url("index.html"), { allowed: "file:" });
+    await page.keyboard.press("Tab");
+    const shown = await page.evaluate(() => ({ text: document.activeElement.textContent, top: document.activeElement.getBoundingClientRect().top }));
+    assert.equal(shown.text, "Skip to the page");
+    assert.ok(shown.top >= 0, "it is seen when it has the focus");
+    await page.keyboard.press("Enter");
+    await page.keyboard.press("Tab");
+    assert.ok(await page.evaluate(() => document.activeElement.closest("main") !== null), "the next stop is a link of the page");
+    await page.close();
+  });
+
   for (const width of [1440, 800, 390]) {
     test(`no page is wider than the window, and code and tables are not, or can be moved where that is narrow: ${width}`, async () => {
       for (const name of PAGES) {

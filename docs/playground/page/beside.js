@@ -74,7 +74,7 @@ class Beside {
     const change = (what, one, other, form) => (one === null || other === null || one === undefined || other === undefined ? [] : [one === other ? `the same ${what}` : `${what} ${form(other)} instead of ${form(one)}`]);
     const parts = [
       ...change("mean bubble", mine.bubble_mean, its.bubble_mean, percent),
-      ...change("peak", mine.peak_activation, its.peak_activation, (units) => `${say(units)} units`),
+      ...change("peak", mine.peak_activation, its.peak_activation, sayUnits),
     ];
     return `Below: ${name} ${words}${parts.map((part) => `, ${part}`).join("")}.`;
   }

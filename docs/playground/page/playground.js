@@ -243,7 +243,7 @@ class Playground {
     const verdict = report?.ok ? "accepted" : "rejected";
     this.status.textContent = `${verdict}, ${Math.max(1, Math.round(this.took))} ms`;
     const nErrors = (report?.diagnostics ?? []).filter((one) => one.severity === "error").length;
-    const figures = report?.ok && report.makespan !== null ? `: makespan ${say(report.makespan)}, mean bubble ${percent(report.bubble_mean)}, peak ${say(report.peak_activation)} units` : "";
+    const figures = report?.ok && report.makespan !== null ? `: makespan ${say(report.makespan)}, mean bubble ${percent(report.bubble_mean)}, peak ${sayUnits(report.peak_activation)}` : "";
     const words = `${verdict}${figures}${nErrors > 0 ? `: ${plural(nErrors, "error")}` : ""}`;
     clearTimeout(this.speaking);
     this.speaking = setTimeout(() => words === this.spoken.textContent || (this.spoken.textContent = words), SPEAK);

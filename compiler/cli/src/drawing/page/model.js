@@ -241,7 +241,7 @@ class MemoryModel {
 
   say(amount) {
     if (this.unit === "bytes") return sayBytes(amount);
-    return `${say(amount)} ${amount === 1 ? "unit" : "units"}`;
+    return sayUnits(amount);
   }
 }
 
@@ -261,6 +261,9 @@ function say(number) {
 }
 
 /// Three digits and the unit that suits, as the command says it: `36.8 GiB`.
+/// Activations in units: `1 unit`, `4.5 units`.
+function sayUnits(units) { return `${say(units)} ${units === 1 ? "unit" : "units"}`; }
+
 function sayBytes(bytes) { return inUnit([["B", 1], ["KiB", 2 ** 10], ["MiB", 2 ** 20], ["GiB", 2 ** 30], ["TiB", 2 ** 40]], 1024, bytes); }
 
 /// Units of time, in milliseconds.

@@ -40,7 +40,7 @@ function headOfPicture(model) {
       ["makespan", sayTime(picture.makespan / model.perUnit, model.unit)],
       ["mean bubble", percent(report.bubble_mean), `busiest device ${percent(report.bubble_makespan)}`],
       ["lower bound", sayTime(report.lower_bound, model.unit), (report.gap > 0 ? `gap ${percent(report.gap)}` : "reached") + (picture.form_of_bound ?? "")],
-      ["peak", `${say(report.peak_activation)} units`, null, isOver(model.memories[0])],
+      ["peak", sayUnits(report.peak_activation), null, isOver(model.memories[0])],
       ...(bytes ? [["peak memory", sayBytes(Math.max(...bytes.lanes.map((lane) => lane.peak))), null, isOver(bytes)]] : []),
     ],
   };
@@ -103,7 +103,7 @@ function figureTable(model) {
     ["bubble, busiest device", percent(report.bubble_makespan), "of the makespan"],
     ["longest span", time(report.longest_stage), `from the first start to the last end of one device; bubble of the busiest device ${percent(report.bubble_longest_stage)}`],
     ["critical path", `${model.critical.length} tasks`, path],
-    ["peak", `${say(report.peak_activation)} units`, report.bound_activation === null ? "of activations, exact" : `of activations, exact; at most ${say(report.bound_activation)} by the lifespans of a block`],
+    ["peak", sayUnits(report.peak_activation), report.bound_activation === null ? "of activations, exact" : `of activations, exact; at most ${say(report.bound_activation)} by the lifespans of a block`],
     ["tasks", `${report.tasks}`, report.instructions ? `${report.instructions} instructions` : ""],
     ["transfers", `${model.nTransfers}`, report.collectives ? `and ${report.collectives} collectives` : "between devices"],
     ["holds for", typeof report.valid_for === "string" ? valid[report.valid_for] ?? report.valid_for : `${model.picture.microbatches[0]} microbatches`, report.deadlock_free ? "free of deadlock under unbuffered transfers" : ""],
