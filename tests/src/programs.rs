@@ -9,14 +9,14 @@ use pipe_ir::value::{Value, ValueKind};
 use pipe_ir::{json, text};
 use pipe_lower::{Options, lower};
 use pipe_model::stage_set::{StageSet, WeightGroup};
-use pipe_model::{Kinds, abstract_slices};
+use pipe_model::{Kinds, abstract_of};
 use pipe_schedule::policy::zero::Zero;
 use pipe_schedule::schedule::Schedule;
 
 /// The program of a schedule whose stages have plain bytes for values.
 #[must_use]
 pub fn program(schedule: &Schedule) -> Program {
-    program_of(schedule, &abstract_slices(&Kinds::of_schedule(schedule), &schedule.graph, schedule.slices))
+    program_of(schedule, &abstract_of(&Kinds::of_schedule(schedule), schedule))
 }
 
 /// The program of a schedule with these stages, whose replicas divide the state of their weights,
@@ -40,7 +40,7 @@ pub fn program_of(schedule: &Schedule, set: &StageSet) -> Program {
 /// Stages that have weights, data and a loss, and whose every value has another size.
 #[must_use]
 pub fn stages_with_weights(schedule: &Schedule) -> StageSet {
-    let mut set = abstract_slices(&Kinds::of_schedule(schedule), &schedule.graph, schedule.slices);
+    let mut set = abstract_of(&Kinds::of_schedule(schedule), schedule);
     for (index, value) in set.values.iter_mut().enumerate() {
         value.bytes = Bytes(value.bytes.0 / 64 + 100 * index as u64);
     }
@@ -81,7 +81,7 @@ pub fn stages_with_updates(schedule: &Schedule) -> StageSet {
         let stage = StageId::from_index(index);
         group.update = Some(ExecId::from_index(set.execs.len()));
         let (kind, body) = (TaskKind::Update, Body::Abstract);
-        set.execs.push(Exec { kind, stage, slice: None, chunk: None, operands, body, flops: 1_000 });
+        set.execs.push(Exec { kind, stage, slice: None, edge: None, chunk: None, operands, body, flops: 1_000 });
     }
     set
 }

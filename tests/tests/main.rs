@@ -2,6 +2,7 @@
 //! `cargo test -p pipe-tests --test house bounds::` runs one of them.
 
 mod activation;
+mod behind;
 mod book;
 mod bounds;
 mod certificates;

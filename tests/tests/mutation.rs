@@ -20,7 +20,7 @@ fn narrow() -> Vec<Subject> {
 #[test]
 fn damage_is_found_or_harmless() {
     let subjects = narrow();
-    let count = drawn(800, 1500) as u64;
+    let count = drawn(1300, 1500) as u64;
     let seeds: Vec<u64> = (0..count).map(|number| seed_of(7, number)).collect();
     let findings = run(&subjects, &seeds, 4, &|_, _| {});
     assert!(findings.holes.is_empty(), "{:#?}", findings.holes);
@@ -53,7 +53,7 @@ fn differs(subject: &Subject, program: &Program) -> bool {
 fn the_machine_of_fingerprints_sees_what_the_verifier_rejects() {
     let subjects = narrow();
     let (mut seen, mut rejected) = (0, 0);
-    for seed in 0..drawn(400, 1000) as u64 {
+    for seed in 0..drawn(600, 1000) as u64 {
         let subject = &subjects[seed as usize % subjects.len()];
         let mutant = damage(&subject.program, &mut Dice(seed));
         let moves = matches!(

@@ -30,7 +30,7 @@ fn a_unet_needs_no_model() {
     // What d0 keeps for the last stage, and what crosses: the forward of s5 waits for both that it reads.
     let order = &found.analysis.as_ref().expect("accepted").order;
     let inputs = order.dependencies.input_kinds(pipe_ir::task::TaskKind::Forward, StageId(5));
-    assert_eq!(inputs.map(|(_, stage)| stage.0).collect::<Vec<_>>(), [0, 4]);
+    assert_eq!(inputs.map(|input| input.stage.0).collect::<Vec<_>>(), [0, 4]);
     assert!(found.program.is_some());
 }
 

@@ -95,7 +95,10 @@ impl Walker {
             }
             ExprKind::Integer(_) | ExprKind::Decimal(_) => {}
             ExprKind::Unary(_, operand) => self.value(operand),
-            ExprKind::Binary(_, one, other) | ExprKind::Range(one, other) | ExprKind::Index(one, other) => {
+            ExprKind::Binary(_, one, other)
+            | ExprKind::Range(one, other)
+            | ExprKind::Index(one, other)
+            | ExprKind::Behind(one, other) => {
                 self.values([&**one, other]);
             }
             ExprKind::If { condition, then, otherwise } => self.values([&**condition, then, otherwise]),

@@ -166,6 +166,10 @@ impl Kind for ExecId {
                 out.push_str(exec.kind.letters());
                 push_id(out, ".s", exec.stage.0);
                 exec.slice.into_iter().for_each(|slice| push_id(out, ".q", slice));
+                exec.edge.into_iter().for_each(|edge| {
+                    push_id(out, ".e", edge.before);
+                    push_id(out, "_", edge.after);
+                });
                 exec.chunk.into_iter().for_each(|chunk| push_id(out, ".c", chunk.number));
             }
             None => push_id(out, Self::PREFIX, field.0),

@@ -23,7 +23,7 @@ pub use costs::{costs, operations};
 pub use graph::tape::{Leaf, Tape};
 pub use language::{MAX_LAYERS, elaborate, functions};
 pub use partition::partition;
-pub use stages::symbolic::{abstract_slices, abstract_stages, add_weights};
+pub use stages::symbolic::{abstract_of, abstract_stages, add_weights};
 pub use stages::{Kinds, StageRequest, saved_bytes, stage_set, stages, symbolic};
 
 use pipe_ir::graph::{DType, TensorType};
@@ -59,7 +59,7 @@ pub fn stage_set_of(files: &Files, elaborated: &Elaborated, kinds: &[Kinds]) -> 
         return transformer::stage_set(transformer, schedule, kinds);
     }
     let Some(call) = pipeline.and_then(|pipeline| pipeline.model.as_ref()) else {
-        let mut set = abstract_slices(kinds, &schedule.graph, schedule.slices);
+        let mut set = abstract_of(kinds, schedule);
         add_weights(&mut set, schedule);
         return Ok(set);
     };

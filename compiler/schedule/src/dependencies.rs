@@ -5,9 +5,10 @@
 //! needs F(s, m), and B or BW(s, m) needs R(s, m). Which stages read which the stage graph says;
 //! nothing else in the compiler knows. Where microbatches are cut into slices, F(s, m, q) needs F(s,
 //! m, q-1) too, whose keys and values it reads, and B or BW(s, m, q) the B or BW(s, m, q+1) that
-//! computes their gradients. Where a sum of gradients travels, W or BW(s, m) needs that of m-1 too,
-//! and what follows an update that of the step's last microbatch (see
-//! [`crate::block::chained_reductions`]).
+//! computes their gradients. Where s reads r of k microbatches before, F(s, m) needs F(r, m-k), and
+//! B or BW(r, m) the B or BW(s, m+k), as far as there are such microbatches. Where a sum of gradients
+//! travels, W or BW(s, m) needs that of m-1 too, and what follows an update that of the step's last
+//! microbatch (see [`crate::block::chained_reductions`]).
 
 use crate::block::chained_reductions::Sums;
 use crate::placement::Placement;
@@ -35,7 +36,19 @@ pub struct Dependencies {
     /// Of stages that split the backward of some microbatches only: by microbatch, whether it runs at once.
     fused: BTreeMap<StageId, Vec<bool>>,
     slices: Slices,
+    n_microbatches: u32,
     sums: Sums,
+}
+
+/// A task that another one needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Input {
+    /// Its kind.
+    pub kind: TaskKind,
+    /// Its stage.
+    pub stage: StageId,
+    /// How many microbatches later than that of the other task it is; mostly 0.
+    pub ahead: i64,
 }
 
 impl Dependencies {
@@ -43,7 +56,8 @@ impl Dependencies {
     pub fn of(schedule: &Schedule) -> Self {
         let tasks = schedule.orders.iter().flatten().map(|scheduled| scheduled.task);
         let kinds = tasks.clone().map(|task| (task.kind, task.stage));
-        let mut all = Self { slices: schedule.slices, ..Self::from_kinds(&schedule.graph, kinds) };
+        let (slices, n_microbatches) = (schedule.slices, schedule.n_microbatches);
+        let mut all = Self { slices, n_microbatches, ..Self::from_kinds(&schedule.graph, kinds) };
         for task in tasks.filter(|task| task.kind == TaskKind::Backward) {
             if all.split.get(task.stage.index()) == Some(&true) {
                 let none = || vec![false; schedule.n_microbatches as usize];
@@ -70,6 +84,7 @@ impl Dependencies {
             fused: BTreeMap::new(),
             graph: graph.clone(),
             slices: Slices::ONE,
+            n_microbatches: u32::MAX,
             sums: Sums::default(),
         }
     }
@@ -184,26 +199,39 @@ impl Dependencies {
         task.kind == self.last(task.stage) || task.kind == TaskKind::Backward
     }
 
-    /// Kinds and stages whose tasks, of the same microbatch, must have ended before this one starts.
-    pub fn input_kinds(&self, kind: TaskKind, stage: StageId) -> impl Iterator<Item = (TaskKind, StageId)> + '_ {
+    /// The tasks that must have ended before one of this kind and stage starts. Slices and sums add others.
+    pub fn input_kinds(&self, kind: TaskKind, stage: StageId) -> impl Iterator<Item = Input> + '_ {
+        let graph = &self.graph;
+        let is_forward = kind == TaskKind::Forward;
         let (own, others) = match kind {
-            TaskKind::Forward => (None, self.graph.before(stage)),
+            TaskKind::Forward => (None, graph.before(stage)),
             TaskKind::Recompute => (Some(TaskKind::Forward), &[][..]),
-            TaskKind::BackwardInput | TaskKind::Backward => (Some(self.first(stage)), self.graph.after(stage)),
+            TaskKind::BackwardInput | TaskKind::Backward => (Some(self.first(stage)), graph.after(stage)),
             TaskKind::BackwardWeight => (Some(TaskKind::BackwardInput), &[][..]),
             TaskKind::Update => (None, &[][..]),
         };
-        let of_other = move |other| if kind == TaskKind::Forward { kind } else { self.backward(other) };
-        let others = others.iter().map(move |other| (of_other(*other), *other));
-        own.map(|own| (own, stage)).into_iter().chain(others)
+        let of_other = move |stage, ahead| {
+            let kind = if is_forward { kind } else { self.backward(stage) };
+            Input { kind, stage, ahead }
+        };
+        let is_backward = matches!(kind, TaskKind::BackwardInput | TaskKind::Backward);
+        let earlier = graph.earlier_before(stage).map(move |edge| of_other(edge.from, -i64::from(edge.behind)));
+        let later = graph.earlier_after(stage).map(move |edge| of_other(edge.to, i64::from(edge.behind)));
+        let own = own.map(|own| Input { kind: own, stage, ahead: 0 });
+        let others = others.iter().map(move |other| of_other(*other, 0));
+        let edges = earlier.filter(move |_| is_forward).chain(later.filter(move |_| is_backward));
+        own.into_iter().chain(others).chain(edges)
     }
 
     /// The tasks that must have ended before this one starts.
     pub fn inputs(&self, task: Task) -> impl Iterator<Item = Task> + '_ {
-        let same = self.input_kinds(task.kind, task.stage).map(move |(kind, stage)| {
-            let is_gradient = stage != task.stage && kind != TaskKind::Forward;
-            let kind = if is_gradient { self.backward_of(stage, task.microbatch) } else { kind };
-            Task { kind, stage, ..task }
+        let same = self.input_kinds(task.kind, task.stage).filter_map(move |input| {
+            let microbatch = i64::from(task.microbatch.0) + input.ahead;
+            let microbatch = MicrobatchId(u32::try_from(microbatch).ok().filter(|at| *at < self.n_microbatches)?);
+            let is_gradient =
+                input.kind != TaskKind::Forward && (input.stage, microbatch) != (task.stage, task.microbatch);
+            let kind = if is_gradient { self.backward_of(input.stage, microbatch) } else { input.kind };
+            Some(Task { kind, stage: input.stage, microbatch })
         });
         let other = self.slices.before(task.kind, task.microbatch).map(move |microbatch| {
             let is_forward = task.kind == TaskKind::Forward;

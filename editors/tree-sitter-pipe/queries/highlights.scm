@@ -27,8 +27,8 @@
 (use (name) @function)
 (tie (name) @variable)
 
-["activation" "all" "at" "auto" "block" "bubble" "checkpoint" "cost" "cut" "data" "device" "devices" "every"
- "fill" "frozen" "from" "host" "input" "layer" "let" "loss" "memory" "microbatches" "minimum" "model"
+["activation" "all" "at" "auto" "behind" "block" "bubble" "checkpoint" "cost" "cut" "data" "device" "devices"
+ "every" "fill" "frozen" "from" "host" "input" "layer" "let" "loss" "memory" "microbatches" "minimum" "model"
  "none" "normal" "numbers" "of" "offload" "on" "ones" "optimizer" "order" "output" "param" "peak" "pipeline" "place"
  "precision" "reads" "recompute" "require" "schedule" "seed" "slices" "slots" "speed" "stages" "steps" "synthetic"
  "train" "warmup" "weight" "weights" "with" "zero" "zeros"] @keyword

@@ -150,6 +150,8 @@ kinds! {
     ExecStage SameResults
     /// The slice of an executable.
     ExecSlice SameResults
+    /// What an executable lacks at the edges of a step.
+    ExecEdge SameResults
     /// The chunk of an update.
     ExecChunk SameResults
     /// The value of an operand of an executable.

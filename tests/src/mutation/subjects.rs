@@ -253,7 +253,7 @@ fn written() -> Result<Vec<Subject>, String> {
 }
 
 /// Schedules that the standard library does not have, with their declarations.
-const VARIANTS: [(&str, &str); 5] = [
+const VARIANTS: [(&str, &str); 7] = [
     (
         "recomputed_halves",
         "schedule recomputed_halves {
@@ -264,6 +264,25 @@ const VARIANTS: [(&str, &str); 5] = [
                 repeat M { B[2 * D - 1 - d] if d == 0 { R[d] } B[d] W[2 * D - 1 - d] }
                 repeat M { W[d] }
             }
+        }",
+    ),
+    (
+        "decoded",
+        "schedule decoded {
+            stages D
+            place s on s
+            frozen all
+            reads s from if s == 0 then S - 1 behind 2 else s - 1
+            block every D { F[s] at s }
+        }",
+    ),
+    (
+        "recurrent",
+        "schedule recurrent {
+            stages D
+            place s on s
+            reads s from s - 1, s behind 1, S - 1 - s behind 3
+            order d { repeat M { F[d] } for m in 0..M { B[d, M - 1 - m] W[d, M - 1 - m] } }
         }",
     ),
     (

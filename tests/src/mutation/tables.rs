@@ -5,7 +5,7 @@ use super::{near, pick, some};
 use crate::schedules::Dice;
 use pipe_ir::graph::{DType, Graph, Op, TensorType};
 use pipe_ir::ids::{GroupId, StageId, ValueId};
-use pipe_ir::program::{Access, Body, Chunk, DeviceProgram, Exec, Program, Space};
+use pipe_ir::program::{Access, Body, Chunk, DeviceProgram, Edge, Exec, Program, Space};
 use pipe_ir::task::TaskKind;
 use pipe_ir::training::Optimizer;
 use pipe_ir::units::Bytes;
@@ -166,13 +166,18 @@ fn value(kind: Kind, value: &mut Value, stages: usize, dice: &mut Dice) {
 }
 
 fn exec(kind: Kind, exec: &mut Exec, n_values: usize, stages: usize, dice: &mut Dice) {
-    let Exec { kind: task, stage, slice, chunk, operands, body, flops } = exec;
+    let Exec { kind: task, stage, slice, edge, chunk, operands, body, flops } = exec;
     match kind {
         Kind::ExecKind => *task = TaskKind::ALL[dice.below(TaskKind::ALL.len())],
         Kind::ExecStage => *stage = StageId(near(stage.0, stages, dice)),
         Kind::ExecSlice => {
             let other = near(slice.unwrap_or(0), 4, dice);
             *slice = some(other, dice);
+        }
+        Kind::ExecEdge => {
+            let other = edge.unwrap_or(Edge { before: 0, after: 0 });
+            let (before, after) = (near(other.before, 3, dice), near(other.after, 3, dice));
+            *edge = some(Edge { before, after }, dice);
         }
         Kind::ExecChunk => {
             let mut other = chunk.unwrap_or(Chunk { number: 0, from: Bytes(0), to: Bytes(64), group: None });

@@ -4,7 +4,7 @@ use super::cursor::{Cursor, ParseError};
 use super::print::{push_id, push_name};
 use crate::graph::{DType, TensorType};
 use crate::ids::{ExecId, GroupId, StageId, ValueId};
-use crate::program::{Access, Chunk, Exec, Operand, Program};
+use crate::program::{Access, Chunk, Edge, Exec, Operand, Program};
 use crate::task::TaskKind;
 use crate::training::{Checkpoint, DataSource, LearningRate, Optimizer, Training};
 use crate::units::Bytes;
@@ -38,7 +38,7 @@ impl Tables<'_> {
 }
 
 /// Kind, stage, and number of the slice or chunk.
-type ExecName = (TaskKind, StageId, Option<u32>, Option<u32>);
+type ExecName = (TaskKind, StageId, Option<u32>, Option<Edge>, Option<u32>);
 
 fn exec_name(cursor: &mut Cursor<'_>) -> Result<ExecName, ParseError> {
     const EXPECTED: &str = "an executable such as `@F.s0`";
@@ -49,10 +49,18 @@ fn exec_name(cursor: &mut Cursor<'_>) -> Result<ExecName, ParseError> {
         |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u32>().ok()).flatten();
     let parts = word.split_once(".s").and_then(|(letters, rest)| {
         let kind = TaskKind::from_letters(letters)?;
-        match (rest.split_once(".q"), rest.split_once(".c")) {
-            (Some((stage, slice)), _) => Some((kind, StageId(number(stage)?), Some(number(slice)?), None)),
-            (None, Some((stage, chunk))) => Some((kind, StageId(number(stage)?), None, Some(number(chunk)?))),
-            (None, None) => Some((kind, StageId(number(rest)?), None, None)),
+        let stage = |text| number(text).map(StageId);
+        if let Some((own, slice)) = rest.split_once(".q") {
+            return Some((kind, stage(own)?, Some(number(slice)?), None, None));
+        }
+        if let Some((own, edge)) = rest.split_once(".e") {
+            let (before, after) = edge.split_once('_')?;
+            let edge = Edge { before: number(before)?, after: number(after)? };
+            return Some((kind, stage(own)?, None, Some(edge), None));
+        }
+        match rest.split_once(".c") {
+            Some((own, chunk)) => Some((kind, stage(own)?, None, None, Some(number(chunk)?))),
+            None => Some((kind, stage(rest)?, None, None, None)),
         }
     });
     parts.ok_or_else(|| here.expected(EXPECTED))
@@ -279,10 +287,10 @@ pub(super) fn print_exec(exec: &Exec, program: &Program, out: &mut String) {
 pub(super) fn parse_exec(cursor: &mut Cursor<'_>, tables: &mut Tables<'_>) -> Result<Exec, ParseError> {
     let here = cursor.clone();
     let name = exec_name(cursor)?;
-    let (kind, stage, slice, number) = name;
+    let (kind, stage, slice, edge, number) = name;
     let id = ExecId::from_index(tables.execs.len());
     if tables.execs.insert(name, id).is_some() {
-        return Err(here.expected("a kind, stage, slice and chunk that no earlier executable has"));
+        return Err(here.expected("a kind, stage, slice, edge and chunk that no earlier executable has"));
     }
     let chunk = match number {
         Some(number) => {
@@ -307,7 +315,7 @@ pub(super) fn parse_exec(cursor: &mut Cursor<'_>, tables: &mut Tables<'_>) -> Re
         let value = tables.value(cursor)?;
         operands.push(Operand { value, access, ahead: ahead(cursor)? });
     }
-    Ok(Exec { kind, stage, slice, chunk, operands, body: super::graph::parse_body(cursor)?, flops })
+    Ok(Exec { kind, stage, slice, edge, chunk, operands, body: super::graph::parse_body(cursor)?, flops })
 }
 
 /// Reads which microbatch's value an operand is: `ahead 1`, `behind 2`, or nothing for the run's own.

@@ -6,7 +6,7 @@ use super::{Buckets, chunks};
 use petgraph::unionfind::UnionFind;
 use pipe_ir::ids::{DeviceId, ExecId, MicrobatchId, StageId, ValueId};
 use pipe_ir::kernels;
-use pipe_ir::program::{Access, Body, Exec, Operand};
+use pipe_ir::program::{Access, Body, Edge, Exec, Operand};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_ir::units::Bytes;
 use pipe_ir::value::{Value, ValueKind};
@@ -16,6 +16,7 @@ use pipe_schedule::policy::offload::Offload;
 use pipe_schedule::policy::zero::Zero;
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::slices::Slices;
+use pipe_schedule::stage_graph::StageGraph;
 use std::collections::BTreeMap;
 
 /// The tables of the program, and what lowering asks of them.
@@ -45,6 +46,9 @@ pub(super) struct ProgramTables {
     numbers: Vec<ValueId>,
     n_microbatches: u32,
     slices: Slices,
+    graph: StageGraph,
+    /// Those for microbatches at the edges of a step.
+    edges: BTreeMap<(TaskKind, StageId, Edge), ExecId>,
     offload: Offload,
     zero: Zero,
 }
@@ -78,6 +82,8 @@ impl ProgramTables {
             numbers: Vec::new(),
             n_microbatches: schedule.n_microbatches,
             slices: schedule.slices,
+            graph: schedule.graph.clone(),
+            edges: BTreeMap::new(),
             offload,
             zero,
         };
@@ -110,7 +116,10 @@ impl ProgramTables {
             numbers[index] = number;
             if exec.kind != TaskKind::Update {
                 let row = exec.slice.unwrap_or(0) as usize * self.placement.n_stages() + exec.stage.index();
-                self.stages[row][exec.kind.index()] = number;
+                match (exec.edge, number) {
+                    (Some(edge), Some(number)) => drop(self.edges.insert((exec.kind, exec.stage, edge), number)),
+                    _ => self.stages[row][exec.kind.index()] = number,
+                }
             }
             let execs = match homes[index] {
                 Some(members) if self.zero.any() && members > 1 => {
@@ -301,6 +310,9 @@ impl ProgramTables {
 
     /// The executable of a task; none where its stage has nothing to do for it.
     pub(super) fn exec(&self, task: Task) -> Option<ExecId> {
+        if let Some(edge) = self.graph.edge(task, self.n_microbatches) {
+            return self.edges.get(&(task.kind, task.stage, edge)).copied();
+        }
         let row = self.slices.slice(task.microbatch) as usize * self.placement.n_stages() + task.stage.index();
         self.stages.get(row)?[task.kind.index()]
     }
@@ -351,9 +363,13 @@ impl ProgramTables {
 fn used(schedule: &Schedule, set: &StageSet) -> Vec<bool> {
     let mut used = vec![false; set.execs.len()];
     for scheduled in schedule.orders.iter().flatten() {
-        let row = schedule.slices.slice(scheduled.task.microbatch) as usize * schedule.n_stages();
-        let stage = set.stages.get(row + scheduled.task.stage.index());
-        if let Some(exec) = stage.and_then(|stage| stage.run_of(scheduled.task.kind)) {
+        let task = scheduled.task;
+        let row = schedule.slices.slice(task.microbatch) as usize * schedule.n_stages();
+        let exec = match schedule.graph.edge(task, schedule.n_microbatches) {
+            Some(edge) => set.edges.get(&(task.kind, task.stage, edge)).copied(),
+            None => set.stages.get(row + task.stage.index()).and_then(|stage| stage.run_of(task.kind)),
+        };
+        if let Some(exec) = exec {
             used[exec.index()] = true;
         }
     }

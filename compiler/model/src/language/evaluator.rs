@@ -56,7 +56,7 @@ impl Evaluator<'_> {
             },
             ExprKind::Call(call) => functions::call(self, call),
             ExprKind::Index(list, _) => self.indexed(list, expression.span),
-            ExprKind::List(_) | ExprKind::Each { .. } | ExprKind::Range(..) => {
+            ExprKind::List(_) | ExprKind::Each { .. } | ExprKind::Range(..) | ExprKind::Behind(..) => {
                 let message = "a list is only wanted as a shape";
                 self.report(Diagnostic::error(Code::WrongType, expression.span, "this is a list", message))
             }

@@ -3,13 +3,13 @@
 use crate::transformer::StageAccount;
 use pipe_ir::digest::Digest;
 use pipe_ir::ids::{ExecId, StageId, ValueId};
-use pipe_ir::program::Exec;
+use pipe_ir::program::{Edge, Exec};
 use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::Value;
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::stage_graph::StageGraph;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The values and executables of every stage. May hold executables of kinds that a schedule does not use.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -23,6 +23,8 @@ pub struct StageSet {
     /// Those of all stages for the first slice of a microbatch, by [`pipe_ir::ids::StageId`], then
     /// for the second one, and so on.
     pub stages: Vec<StageExecs>,
+    /// Those for microbatches at the edges of a step, where stages read earlier microbatches.
+    pub edges: BTreeMap<(TaskKind, StageId, Edge), ExecId>,
     /// The weights that are trained, in the order in which they are updated.
     pub weights: Vec<WeightGroup>,
     /// Temporaries of executables without a tensor graph, by [`ExecId`]: none where it is shorter.

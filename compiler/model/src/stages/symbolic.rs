@@ -3,14 +3,15 @@
 use super::Kinds;
 use super::stage_set::{StageExecs, StageSet, WeightGroup};
 use crate::graph::bundle::add_value;
-use pipe_ir::ids::{ExecId, StageId, ValueId};
-use pipe_ir::program::{Access, Body, Exec, Operand};
-use pipe_ir::task::TaskKind;
+use pipe_ir::ids::{ExecId, MicrobatchId, StageId, ValueId};
+use pipe_ir::program::{Access, Body, Edge, Exec, Operand};
+use pipe_ir::task::{Task, TaskKind};
 use pipe_ir::units::Bytes;
 use pipe_ir::value::{Value, ValueKind};
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::slices::Slices;
 use pipe_schedule::stage_graph::StageGraph;
+use std::collections::BTreeSet;
 
 /// Bytes of what a stage saves for its backward pass: a placeholder.
 pub const SAVED: Bytes = Bytes(1 << 20);
@@ -21,34 +22,56 @@ pub const FLOWING: Bytes = Bytes(1 << 16);
 /// forward, or from where it recomputes that, to the end of its backward pass and hands on 64 KiB.
 /// There are no weights, so there is no update.
 pub fn abstract_stages(kinds: &[Kinds], graph: &StageGraph) -> StageSet {
-    abstract_slices(kinds, graph, Slices::ONE)
+    stages(kinds, graph, Slices::ONE, u32::MAX)
 }
 
-/// The same where microbatches are cut into slices, each of which saves as much and carries 64 KiB to the later ones.
-pub fn abstract_slices(kinds: &[Kinds], graph: &StageGraph, slices: Slices) -> StageSet {
+/// The same for a schedule without a model. Where microbatches are cut into slices, each saves as much and carries 64
+/// KiB to the later ones.
+pub fn abstract_of(kinds: &[Kinds], schedule: &Schedule) -> StageSet {
+    stages(kinds, &schedule.graph, schedule.slices, schedule.n_microbatches)
+}
+
+fn stages(kinds: &[Kinds], graph: &StageGraph, slices: Slices, n_microbatches: u32) -> StageSet {
     let mut set = StageSet { graph: graph.clone(), ..StageSet::default() };
-    let stages = (0..kinds.len()).map(StageId::from_index);
-    let values: Vec<Values> = stages.map(|stage| Values::add(&mut set.values, stage, graph, slices)).collect();
-    let rows = (0..slices.count()).flat_map(|slice| kinds.iter().enumerate().map(move |row| (slice, row)));
-    for (slice, (stage, asked)) in rows {
+    let ids = || (0..kinds.len()).map(StageId::from_index);
+    let values: Vec<Values> = ids().map(|stage| Values::add(&mut set.values, stage, graph, slices)).collect();
+    let exec = |kind, stage: StageId, (slice, edge): (u32, Option<Edge>)| {
+        let asked = &kinds[stage.index()];
+        let mut operands = operands(kind, &values, stage, (asked, kinds), edge);
+        operands.extend(values[stage.index()].carried(kind, slice));
+        let slice = (slices != Slices::ONE).then_some(slice);
+        let flops = if kind == TaskKind::Backward { 2 } else { 1 };
+        Exec { kind, stage, slice, edge, chunk: None, operands, body: Body::Abstract, flops }
+    };
+    let asked = |stage: StageId| {
+        let kinds = &kinds[stage.index()];
+        TaskKind::ALL.into_iter().filter(|kind| *kind != TaskKind::Update && kinds.has(*kind))
+    };
+    for (slice, stage) in (0..slices.count()).flat_map(|slice| ids().map(move |stage| (slice, stage))) {
         let mut execs = StageExecs::default();
-        for kind in TaskKind::ALL.into_iter().filter(|kind| *kind != TaskKind::Update && asked.has(*kind)) {
-            let mut operands = operands(kind, &values, StageId::from_index(stage), (asked, kinds));
-            operands.extend(values[stage].carried(kind, slice));
-            set.execs.push(Exec {
-                kind,
-                stage: StageId::from_index(stage),
-                slice: (slices != Slices::ONE).then_some(slice),
-                chunk: None,
-                operands,
-                body: Body::Abstract,
-                flops: if kind == TaskKind::Backward { 2 } else { 1 },
-            });
+        for kind in asked(stage) {
+            set.execs.push(exec(kind, stage, (slice, None)));
             execs.execs[kind.index()] = Some(ExecId::from_index(set.execs.len() - 1));
         }
         set.stages.push(execs);
     }
+    for (kind, stage) in ids().flat_map(|stage| asked(stage).map(move |kind| (kind, stage))) {
+        for edge in edges(kind, stage, graph, n_microbatches) {
+            set.execs.push(exec(kind, stage, (0, Some(edge))));
+            set.edges.insert((kind, stage, edge), ExecId::from_index(set.execs.len() - 1));
+        }
+    }
     set
+}
+
+/// What tasks of a kind and stage lack at the edges of a step.
+fn edges(kind: TaskKind, stage: StageId, graph: &StageGraph, n_microbatches: u32) -> BTreeSet<Edge> {
+    let before = graph.earlier_before(stage).map(|edge| edge.behind);
+    let after = graph.earlier_after(stage).map(|edge| n_microbatches.saturating_sub(edge.behind));
+    let first = std::iter::once(0).chain(before).chain(after).filter(|number| *number < n_microbatches);
+    first
+        .filter_map(|number| graph.edge(Task { kind, stage, microbatch: MicrobatchId(number) }, n_microbatches))
+        .collect()
 }
 
 /// Gives weights to replicated stages, whose gradients their devices must agree on, and to those
@@ -86,6 +109,7 @@ pub fn add_weights(set: &mut StageSet, schedule: &Schedule) {
             kind: TaskKind::Update,
             stage,
             slice: None,
+            edge: None,
             chunk: None,
             operands,
             body: Body::Abstract,
@@ -100,10 +124,10 @@ struct Values {
     saved: ValueId,
     /// What it hands on, if anybody reads it.
     activation: Option<ValueId>,
-    /// The gradients of what flows in, by the stage that it flows from.
-    gradients: Vec<(StageId, ValueId)>,
-    /// The stages that read it.
-    readers: Vec<StageId>,
+    /// The gradients of what flows in, by the stage that it flows from and how many microbatches before.
+    gradients: Vec<((StageId, u32), ValueId)>,
+    /// The stages that read it, and how many microbatches later.
+    readers: Vec<(StageId, u32)>,
     /// What all slices but the last carry to the later ones.
     carried: Option<ValueId>,
     /// The gradients of what earlier slices carry, by slice from the second on.
@@ -113,22 +137,27 @@ struct Values {
 impl Values {
     fn add(values: &mut Vec<Value>, stage: StageId, graph: &StageGraph, slices: Slices) -> Self {
         let mut add = |name: String, kind, bytes| add_value(values, Value::plain(name, kind, stage, bytes));
-        let readers = graph.after(stage);
-        let gradient = |from: &StageId| {
-            let alone = graph.after(*from).len() == 1;
-            (*from, if alone { format!("gradient.{from}") } else { format!("gradient.{from}.{stage}") })
+        let readers_of = |stage| {
+            let same = graph.after(stage).iter().map(|to| (*to, 0));
+            same.chain(graph.earlier_after(stage).map(|edge| (edge.to, edge.behind))).collect::<Vec<_>>()
         };
+        let readers = readers_of(stage);
+        let gradient = |(from, behind): (StageId, u32)| {
+            let reader = if readers_of(from).len() == 1 { String::new() } else { format!(".{stage}") };
+            let behind_words = if behind == 0 { String::new() } else { format!(".behind{behind}") };
+            ((from, behind), format!("gradient.{from}{reader}{behind_words}"))
+        };
+        let before = graph.before(stage).iter().map(|from| (*from, 0));
+        let before = before.chain(graph.earlier_before(stage).map(|edge| (edge.from, edge.behind)));
         Self {
             saved: add(format!("saved_w.{stage}"), ValueKind::SavedForWeight, SAVED),
             activation: (!readers.is_empty())
                 .then(|| add(format!("activation.{stage}"), ValueKind::Activation, FLOWING)),
-            gradients: graph
-                .before(stage)
-                .iter()
+            gradients: before
                 .map(gradient)
                 .map(|(from, name)| (from, add(name, ValueKind::Gradient, FLOWING)))
                 .collect(),
-            readers: readers.to_vec(),
+            readers,
             carried: (slices != Slices::ONE).then(|| add(format!("carried.{stage}"), ValueKind::Carried, FLOWING)),
             carried_gradients: (1..slices.count())
                 .map(|slice| {
@@ -165,34 +194,53 @@ impl Values {
         operands
     }
 
-    /// Its gradient of what flows from a stage.
-    fn gradient_of(&self, stage: StageId) -> Option<ValueId> {
-        self.gradients.iter().find(|(from, _)| *from == stage).map(|(_, value)| *value)
+    /// Its gradient of what flows from a stage, so many microbatches before.
+    fn gradient_of(&self, from: (StageId, u32)) -> Option<ValueId> {
+        self.gradients.iter().find(|(own, _)| *own == from).map(|(_, value)| *value)
     }
 }
 
-/// The operands of a task. `asked` lists the task kinds of its stage, and `kinds` the task kinds of each stage.
-fn operands(kind: TaskKind, values: &[Values], stage: StageId, (asked, kinds): (&Kinds, &[Kinds])) -> Vec<Operand> {
+/// The operands of a task. `asked` lists the task kinds of its stage, and `kinds` the task kinds of each stage. At an
+/// edge, those that lead furthest are not there.
+fn operands(
+    kind: TaskKind,
+    values: &[Values],
+    stage: StageId,
+    (asked, kinds): (&Kinds, &[Kinds]),
+    edge: Option<Edge>,
+) -> Vec<Operand> {
     let own = &values[stage.index()];
+    let lacking = edge.unwrap_or(Edge { before: 0, after: 0 });
+    let from = &own.gradients[..own.gradients.len() - lacking.before as usize];
+    let mut readers = own.readers.clone();
+    readers.sort_by_key(|(reader, behind)| (*behind, *reader));
+    readers.truncate(own.readers.len() - lacking.after as usize);
+    readers.sort_by_key(|(reader, behind)| (std::cmp::Reverse(*reader), *behind));
     let mut list = Vec::new();
-    let mut push = |access, value| list.push(Operand::new(value, access));
+    let mut push = |access, value, ahead| list.push(Operand { value, access, ahead });
+    let distance = |behind: u32| i32::try_from(behind).expect("edges lead back at most 2^20 microbatches");
     match kind {
         TaskKind::Forward | TaskKind::Recompute => {
-            let before = own.gradients.iter().filter_map(|(from, _)| values[from.index()].activation);
-            before.for_each(|value| push(Access::Read, value));
+            for ((from, behind), _) in from {
+                let value = values[from.index()].activation.expect("who is read hands something on");
+                push(Access::Read, value, -distance(*behind));
+            }
             let hands_on = kind == TaskKind::Forward;
             let saves = asked.has_backward() && (kind == TaskKind::Recompute || !asked.has(TaskKind::Recompute));
             let written = own.activation.filter(|_| hands_on).into_iter().chain(saves.then_some(own.saved));
-            written.for_each(|value| push(Access::Write, value));
+            written.for_each(|value| push(Access::Write, value, 0));
         }
         TaskKind::BackwardInput | TaskKind::Backward => {
-            let after = own.readers.iter().rev().filter_map(|reader| values[reader.index()].gradient_of(stage));
-            after.chain([own.saved]).for_each(|value| push(Access::Read, value));
+            for (reader, behind) in &readers {
+                let value = values[reader.index()].gradient_of((stage, *behind));
+                value.into_iter().for_each(|value| push(Access::Read, value, distance(*behind)));
+            }
+            push(Access::Read, own.saved, 0);
             // Who runs forward only reads no gradient.
-            let read = own.gradients.iter().filter(|(from, _)| kinds[from.index()].has_backward());
-            read.for_each(|(_, value)| push(Access::Write, *value));
+            let read = from.iter().filter(|((from, _), _)| kinds[from.index()].has_backward());
+            read.for_each(|(_, value)| push(Access::Write, *value, 0));
         }
-        TaskKind::BackwardWeight => push(Access::Read, own.saved),
+        TaskKind::BackwardWeight => push(Access::Read, own.saved, 0),
         TaskKind::Update => {}
     }
     list

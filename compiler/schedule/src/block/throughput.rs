@@ -73,7 +73,8 @@ pub fn pace(schedule: &Schedule, turn: &Turn, costs: &Costs) -> Option<Pace> {
 }
 
 fn waits(schedule: &Schedule, turn: &Turn, costs: &Costs, period: u64) -> Option<(Vec<Wait>, usize)> {
-    let dependencies = Dependencies::of_block(schedule.block.as_ref()?, &schedule.graph);
+    let block = schedule.block.as_ref()?;
+    let dependencies = Dependencies::of_block(block, &schedule.graph);
     // By kind, stage and microbatch: a task's number. One that occupies several devices is one task.
     let mut numbers: BTreeMap<(TaskKind, StageId, MicrobatchId), usize> = BTreeMap::new();
     let mut all: Vec<BlockTask> = Vec::new();
@@ -92,12 +93,19 @@ fn waits(schedule: &Schedule, turn: &Turn, costs: &Costs, period: u64) -> Option
     let devices = |index: usize| schedule.placement.devices(all[index].stage, all[index].microbatch);
     let mut waits = Vec::with_capacity(3 * all.len());
     for (to, task) in all.iter().enumerate() {
-        for (kind, stage) in dependencies.input_kinds(task.kind, task.stage) {
-            let Some(from) = numbers.get(&(kind, stage, task.microbatch)) else { continue };
+        for input in dependencies.input_kinds(task.kind, task.stage) {
+            let (microbatch, later) = block.microbatch(i64::from(task.microbatch.0) + input.ahead);
+            let Some(from) = numbers.get(&(input.kind, input.stage, microbatch)) else { continue };
             let latency = costs.latency.between_sets(devices(*from), devices(to));
             let ends = devices(*from).first().zip(devices(to).first());
             let link = ends.filter(|_| latency > Ticks::ZERO).map(|(one, other)| (*one.min(other), *one.max(other)));
-            waits.push(Wait { from: *from, to, time: duration(*from) + i128::from(latency.0), turns: 0, link });
+            waits.push(Wait {
+                from: *from,
+                to,
+                time: duration(*from) + i128::from(latency.0),
+                turns: -i128::from(later),
+                link,
+            });
         }
     }
     for mut order in orders {

@@ -6,6 +6,7 @@
 //! Stages that recompute do so in all schedules that are compared, and backwards have the forms
 //! that `dependencies` allows ([`of_either_form`]).
 
+mod earlier;
 mod memory;
 
 use crate::dependencies::Dependencies;
@@ -33,6 +34,8 @@ pipe_ir::words! {
         Area "memory times lifespans"
         /// The work of all devices that share a processor.
         Shared "work of all devices on one processor"
+        /// Tasks that wait for those of earlier microbatches, one after the other.
+        Earlier "the longest chain through earlier microbatches"
     }
 }
 
@@ -73,6 +76,10 @@ pub fn lower_bound(
                 best = Bound { makespan, kind, device };
             }
         }
+    }
+    let hops = Hops { schedule, graph: dependencies.graph(), latency: &costs.latency };
+    if let Some((makespan, stage)) = earlier::longest(&chain, &hops).filter(|(makespan, _)| *makespan > best.makespan) {
+        best = Bound { makespan, kind: BoundKind::Earlier, device: schedule.placement.device(stage, MicrobatchId(0)) };
     }
     for (devices, at_once) in costs.sharing.processors(schedule.n_devices()) {
         let shares = devices.iter().flat_map(|device| &stages[device.index()]);

@@ -1,10 +1,10 @@
 //! Rule: a task of a building block starts when its inputs have ended.
 //!
-//! Inputs belong to the same microbatch, and every block runs the same slots: so this holds for all
-//! blocks, however many there are.
+//! Inputs belong to the same microbatch or to one a fixed number before or behind, and every block
+//! runs the same slots: so this holds for all blocks, however many there are.
 
 use super::collisions::microbatches;
-use crate::dependencies::Dependencies;
+use crate::dependencies::{Dependencies, Input};
 use crate::schedule::{Block, BlockTask, Schedule};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::source::Span;
@@ -17,21 +17,30 @@ use std::collections::BTreeMap;
 pub fn check(schedule: &Schedule) -> Result<(), Diagnostics> {
     let Some(block) = &schedule.block else { return Ok(()) };
     let found: Diagnostics =
-        too_early(schedule, block).into_iter().map(|(task, input)| early(schedule, block, task, input)).collect();
+        too_early(schedule, block).into_iter().map(|found| early(schedule, block, found)).collect();
     if found.is_empty() { Ok(()) } else { Err(found) }
 }
 
 /// By how many slots tasks start before an input has ended, with the places of their statements.
 pub fn late(schedule: &Schedule) -> Vec<(Span, u64)> {
     let Some(block) = &schedule.block else { return Vec::new() };
-    let slots = |(task, input): (&BlockTask, &BlockTask)| {
-        (schedule.origins[usize::from(task.origin)], block.end(input).saturating_sub(task.slot))
-    };
+    let slots = |found: Early<'_>| (schedule.origins[usize::from(found.task.origin)], found.slots);
     too_early(schedule, block).into_iter().map(slots).collect()
 }
 
+/// A task that starts before an input has ended.
+struct Early<'b> {
+    task: &'b BlockTask,
+    input: &'b BlockTask,
+    /// How many microbatches later than the other the input is, and how many blocks.
+    ahead: i64,
+    turns: i64,
+    /// How many slots it starts too early.
+    slots: u64,
+}
+
 /// Tasks with an input that ends after they start.
-fn too_early<'b>(schedule: &Schedule, block: &'b Block) -> Vec<(&'b BlockTask, &'b BlockTask)> {
+fn too_early<'b>(schedule: &Schedule, block: &'b Block) -> Vec<Early<'b>> {
     let n_stages = schedule.n_stages();
     let dependencies = Dependencies::of_block(block, &schedule.graph);
     let keys = block.slots.iter().map(|task| ((task.stage, task.microbatch, task.kind), task));
@@ -40,30 +49,61 @@ fn too_early<'b>(schedule: &Schedule, block: &'b Block) -> Vec<(&'b BlockTask, &
     // Where a block is for one number of microbatches only, it may never have the last ones.
     let runs = |task: &&BlockTask| block.only.is_none_or(|only| task.microbatch.0 < only);
     for task in block.slots.iter().filter(|task| task.stage.index() < n_stages).filter(runs) {
-        for (kind, stage) in dependencies.input_kinds(task.kind, task.stage) {
+        for Input { kind, stage, ahead } in dependencies.input_kinds(task.kind, task.stage) {
+            let (microbatch, turns) = block.microbatch(i64::from(task.microbatch.0) + ahead);
             // A missing input is the completeness rule's business.
-            let Some(input) = tasks.get(&(stage, task.microbatch, kind)) else { continue };
-            if task.slot < block.end(input) {
-                found.push((task, *input));
+            let Some(input) = tasks.get(&(stage, microbatch, kind)) else { continue };
+            if block.only.is_some_and(|only| !meets(block, task, ahead, only)) {
+                continue;
+            }
+            let end = i128::from(block.end(input)) + i128::from(turns) * i128::from(block.period);
+            if let Ok(slots @ 1..) = u64::try_from(end - i128::from(task.slot)) {
+                found.push(Early { task, input, ahead, turns, slots });
             }
         }
     }
     found
 }
 
-fn early(schedule: &Schedule, block: &Block, task: &BlockTask, input: &BlockTask) -> Diagnostic {
-    let (name, end) = (|task: &BlockTask| block.name(task), block.end(input));
+/// Whether there is a microbatch so far ahead of one for which the task runs, if there are only so many.
+fn meets(block: &Block, task: &BlockTask, ahead: i64, only: u32) -> bool {
+    let (first, size) = (task.microbatch.0, block.microbatches.max(1));
+    let last = first + (only - 1 - first) / size * size;
+    let reached = i64::from(if ahead < 0 { last } else { first }) + ahead;
+    (0..i64::from(only)).contains(&reached)
+}
+
+fn early(schedule: &Schedule, block: &Block, found: Early<'_>) -> Diagnostic {
+    let Early { task, input, ahead, turns, slots } = found;
+    let name = |task: &BlockTask| block.name(task);
     let span = |task: &BlockTask| schedule.origins[usize::from(task.origin)];
-    let message = format!("{} starts at slot {}, but its input {} ends at {end}", name(task), task.slot, name(input));
+    let end = task.slot.saturating_add(slots);
+    let which = match ahead {
+        0 => name(input),
+        1.. => format!("{}, {} later,", name(input), microbatches(ahead.unsigned_abs())),
+        _ => format!("{}, {} before,", name(input), microbatches(ahead.unsigned_abs())),
+    };
+    let message = format!("{} starts at slot {}, but its input {which} ends at {end}", name(task), task.slot);
     let message = match task.microbatch.0 {
         0 => message,
+        _ if ahead != 0 => message,
         number => format!("{message}, from {} on", microbatches(u64::from(number) + 1)),
     };
-    let last = end.saturating_sub(1);
-    let slots = if input.slot >= last { format!("slot {last}") } else { format!("slots {} to {last}", input.slot) };
-    let input_text = format!("{} takes {slots}", name(input));
+    let last = block.end(input).saturating_sub(1);
+    let taken = if input.slot >= last { format!("slot {last}") } else { format!("slots {} to {last}", input.slot) };
+    let input_text = format!("{} takes {taken}", name(input));
     let diagnostic = Diagnostic::error(Code::StartsBeforeInput, span(task), format!("at {}", task.slot), message);
     let diagnostic =
         if span(task) == span(input) { diagnostic.note(input_text) } else { diagnostic.label(span(input), input_text) };
-    diagnostic.help(format!("start {} at {end} or later", name(task)))
+    let later = format!("start {} at {end} or later", name(task));
+    match turns.unsigned_abs() {
+        0 => diagnostic.help(later),
+        back => {
+            let apart = if block.period == 1 { "1 slot" } else { &format!("{} slots", block.period) };
+            let diagnostic = diagnostic.note(format!("blocks start {apart} apart"));
+            let period = block.period.saturating_add(slots.div_ceil(back));
+            let longer = format!("repeat the block every {period} slots or more, or {later}");
+            diagnostic.help(if turns < 0 { longer } else { later })
+        }
+    }
 }

@@ -32,11 +32,13 @@ const STEPS: u64 = 3_000_000;
 const FINALISTS: usize = 2;
 
 /// A shorter schedule of the same tasks under these costs, with the evidence that it runs to its end; the given one
-/// where none was found, or stages live on several devices. `saved`, by stage, limits the bytes of each device
-/// to those of the given order.
+/// where none was found, stages live on several devices, or some read earlier microbatches. `saved`, by stage, limits
+/// the bytes of each device to those of the given order.
 pub fn reorder(schedule: Schedule, order: Order, costs: &Costs, saved: Option<&[Saved]>) -> (Schedule, Order) {
     let has_pairs = || schedule.orders.iter().flatten().any(|scheduled| scheduled.with_next);
-    if schedule.placement.is_replicated() || schedule.placement.spread_stage().is_some() || has_pairs() {
+    let reads_earlier = !schedule.graph.earlier().is_empty();
+    if schedule.placement.is_replicated() || schedule.placement.spread_stage().is_some() || reads_earlier || has_pairs()
+    {
         return (schedule, order);
     }
     let least = merit(&simulate(&schedule, &order, costs));

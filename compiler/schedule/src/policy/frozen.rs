@@ -41,15 +41,21 @@ impl Frozen {
         if !frozen.contains(&true) {
             return Self::default();
         }
-        let mut all: Vec<Gradients> = Vec::with_capacity(frozen.len());
-        for (stage, is_frozen) in frozen.iter().enumerate() {
-            let mut before = graph.before(StageId::from_index(stage)).iter();
-            all.push(match is_frozen {
-                false => Gradients::Both,
-                true if before.any(|before| all[before.index()] != Gradients::None) => Gradients::OfInput,
-                true => Gradients::None,
-            });
-        }
+        let of = |is_frozen: &bool| if *is_frozen { Gradients::None } else { Gradients::Both };
+        let mut all: Vec<Gradients> = frozen.iter().map(of).collect();
+        // Edges from earlier microbatches may close cycles: until nothing changes.
+        let reach = |all: &mut [Gradients]| {
+            let before = all.to_vec();
+            for stage in (0..all.len()).map(StageId::from_index) {
+                let earlier = graph.earlier_before(stage).map(|edge| edge.from);
+                let mut read = graph.before(stage).iter().copied().chain(earlier);
+                if frozen[stage.index()] && read.any(|read| all[read.index()] != Gradients::None) {
+                    all[stage.index()] = Gradients::OfInput;
+                }
+            }
+            before != all
+        };
+        while reach(&mut all) {}
         Self(all)
     }
 

@@ -96,8 +96,8 @@ impl Frame {
         for (kind, stage) in
             kinds.iter().flat_map(|kind| (0..n_stages).map(|stage| (*kind, StageId::from_index(stage))))
         {
-            for (from, other) in dependencies.input_kinds(kind, stage) {
-                frame.follows(series(from, other)?, series(kind, stage)?, 0);
+            for input in dependencies.input_kinds(kind, stage) {
+                frame.follows(series(input.kind, input.stage)?, series(kind, stage)?, input.ahead);
             }
         }
         Some(frame)

@@ -39,7 +39,10 @@ impl Expr {
         match &self.kind {
             ExprKind::Integer(_) | ExprKind::Decimal(_) | ExprKind::Name(_) => {}
             ExprKind::Unary(_, operand) => operand.walk(visit),
-            ExprKind::Binary(_, one, other) | ExprKind::Range(one, other) | ExprKind::Index(one, other) => {
+            ExprKind::Binary(_, one, other)
+            | ExprKind::Range(one, other)
+            | ExprKind::Index(one, other)
+            | ExprKind::Behind(one, other) => {
                 [one, other].into_iter().for_each(|part| part.walk(visit));
             }
             ExprKind::If { condition, then, otherwise } => {
@@ -93,6 +96,8 @@ pub enum ExprKind {
     Index(Box<Expr>, Box<Expr>),
     /// `0..D`: several devices, only in `place`.
     Range(Box<Expr>, Box<Expr>),
+    /// `S - 1 behind 4`: a stage, of the fourth microbatch before; only in `reads`.
+    Behind(Box<Expr>, Box<Expr>),
 }
 
 /// An exact decimal number: `digits / 10^scale`.

@@ -381,6 +381,10 @@ impl<'a> Scope<'a> {
                     error.help("numbers are whole here: write a quotient, as in `D / 2` for half of `D`"),
                 ));
             }
+            ExprKind::Behind(..) => {
+                let error = wrong_type(expr.span, "a whole number", "a stage of an earlier microbatch");
+                return Err(Box::new(error.help("`behind` stands in `reads`")));
+            }
             ExprKind::Range(..) => {
                 let error = wrong_type(expr.span, "a whole number", "a range");
                 return Err(Box::new(error.help("ranges stand behind `on`, for a stage on several devices at once")));

@@ -115,18 +115,34 @@ impl<'p> FreeSlots<'p> {
         self.start(kind, work).map_or(0, |start| start + self.durations[kind.index()])
     }
 
+    /// When a task of a microbatch so many further on ends, counted in the slots of this block.
+    fn end_of(&self, kind: TaskKind, (stage, microbatch): Work, ahead: i64) -> u64 {
+        let size = i64::from(self.block.0);
+        let number = i64::from(microbatch.0) + ahead;
+        let own = MicrobatchId(u32::try_from(number.rem_euclid(size)).expect("less than the size of a block"));
+        let end = i128::from(self.end(kind, (stage, own)));
+        u64::try_from(end + i128::from(number.div_euclid(size)) * i128::from(self.block.1)).unwrap_or(0)
+    }
+
     /// The first slot at which a task's inputs are there; slot 0 for those that the block does not compute.
     fn inputs_end(&self, kind: TaskKind, work: Work, graph: &StageGraph) -> u64 {
         let (stage, microbatch) = work;
-        let last_of = |kinds: &[TaskKind], stages: &[StageId]| {
-            let ends = stages.iter().flat_map(|stage| kinds.iter().map(|kind| self.end(*kind, (*stage, microbatch))));
-            ends.max().unwrap_or(0)
+        let last_of = |kinds: &[TaskKind], inputs: &[(StageId, i64)]| {
+            let end =
+                |(stage, ahead): &(StageId, i64), kind: &TaskKind| self.end_of(*kind, (*stage, microbatch), *ahead);
+            inputs.iter().flat_map(|input| kinds.iter().map(move |kind| end(input, kind))).max().unwrap_or(0)
         };
+        let same = |stages: &[StageId]| stages.iter().map(|stage| (*stage, 0)).collect::<Vec<_>>();
         match kind {
-            TaskKind::Forward => last_of(&[kind], graph.before(stage)),
+            TaskKind::Forward => {
+                let earlier = graph.earlier_before(stage).map(|edge| (edge.from, -i64::from(edge.behind)));
+                last_of(&[kind], &[same(graph.before(stage)), earlier.collect()].concat())
+            }
             TaskKind::Recompute => self.end(TaskKind::Forward, work),
             TaskKind::BackwardInput | TaskKind::Backward => {
-                let gradients = last_of(&[TaskKind::BackwardInput, TaskKind::Backward], graph.after(stage));
+                let later = graph.earlier_after(stage).map(|edge| (edge.to, i64::from(edge.behind)));
+                let readers = [same(graph.after(stage)), later.collect()].concat();
+                let gradients = last_of(&[TaskKind::BackwardInput, TaskKind::Backward], &readers);
                 let forward = self.end(TaskKind::Forward, work);
                 let again = if self.recomputes { self.durations[TaskKind::Recompute.index()] } else { 0 };
                 gradients.max(forward + again).max(self.end(TaskKind::Recompute, work))

@@ -2,16 +2,26 @@
 
 use super::Writer;
 use pipe_ir::ids::StageId;
-use pipe_schedule::stage_graph::StageGraph;
+use pipe_schedule::stage_graph::{Earlier, StageGraph};
 use pipe_syntax::ast::{Expr, ExprKind, Reads};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::scope::{Fault, Resolved};
+use pipe_syntax::limits::within;
 
-/// Numbers of stages whose names are resolved.
+/// Stages whose names are resolved.
 enum Sources<'a> {
-    These(Vec<(&'a Expr, Resolved<'a>)>),
+    These(Vec<Source<'a>>),
     If(Box<(Resolved<'a>, Sources<'a>, Sources<'a>)>),
 }
+
+/// A stage that is read, of the microbatch at hand or of an earlier one.
+struct Source<'a> {
+    stage: (&'a Expr, Resolved<'a>),
+    behind: Option<(&'a Expr, Resolved<'a>)>,
+}
+
+/// The most microbatches that an edge leads back.
+const MOST_BEHIND: u32 = 1 << 20;
 
 /// Resolves the stages of a `reads`.
 pub(super) fn resolve<'a>(writer: &mut Writer<'a>, expr: &'a Expr) -> Result<(), Fault> {
@@ -25,24 +35,57 @@ fn sources<'a>(writer: &mut Writer<'a>, expr: &'a Expr) -> Result<Sources<'a>, F
             Sources::If(Box::new((condition, sources(writer, then)?, sources(writer, otherwise)?)))
         }
         ExprKind::List(stages) => {
-            let each = stages.iter().map(|stage| Ok((stage, writer.scope.number(stage)?)));
-            Sources::These(each.collect::<Result<_, Fault>>()?)
+            Sources::These(stages.iter().map(|stage| source(writer, stage)).collect::<Result<_, Fault>>()?)
         }
-        _ => Sources::These(vec![(expr, writer.scope.number(expr)?)]),
+        _ => Sources::These(vec![source(writer, expr)?]),
     })
+}
+
+fn source<'a>(writer: &mut Writer<'a>, expr: &'a Expr) -> Result<Source<'a>, Fault> {
+    let (stage, behind) = match &expr.kind {
+        ExprKind::Behind(stage, behind) => (&**stage, Some(&**behind)),
+        _ => (expr, None),
+    };
+    let mut number = |expr: &'a Expr| writer.scope.number(expr).map(|code| (expr, code));
+    Ok(Source { stage: number(stage)?, behind: behind.map(number).transpose()? })
+}
+
+/// The edges of a stage graph.
+#[derive(Default)]
+struct Edges {
+    /// Within a microbatch.
+    same: Vec<(StageId, StageId)>,
+    earlier: Vec<Earlier>,
 }
 
 /// The stage graph of `n_stages` stages. Numbers below 0 are left out, so the first stages may read none.
 pub(super) fn graph<'a>(writer: &mut Writer<'a>, line: &'a Reads, n_stages: usize) -> Result<StageGraph, Fault> {
     let slot = writer.variable(&line.stage)?;
     let all = sources(writer, &line.sources)?;
-    let mut edges = Vec::new();
+    let mut edges = Edges::default();
     for stage in (0..n_stages).map(StageId::from_index) {
         writer.machine.set(slot, i64::from(stage.0));
         read_by(writer, (stage, n_stages), &all, &mut edges)?;
     }
     writer.machine.restore(slot, None);
-    Ok(StageGraph::new(n_stages, edges))
+    if let Some(edge) = edges.earlier.first() {
+        alone(writer, line, *edge)?;
+    }
+    Ok(StageGraph::new(n_stages, edges.same).with_earlier(edges.earlier))
+}
+
+/// Edges from earlier microbatches go with whole microbatches, and with steps that end before the next one begins.
+fn alone(writer: &Writer<'_>, line: &Reads, edge: Earlier) -> Result<(), Fault> {
+    let other = match (writer.weights, writer.slices.count()) {
+        (Some((weights, span)), _) => (format!("weights {}", weights.word()), "runs on from step to step", span),
+        (None, 1) => return Ok(()),
+        (None, count) => (format!("slices {count}"), "reads earlier slices already", line.span),
+    };
+    let (item, does, span) = other;
+    let message = format!("`behind` and `{item}` do not go together: a schedule with `{item}` {does}");
+    let error =
+        Diagnostic::error(Code::RepeatedItem, line.span, format!("{} reads an earlier microbatch", edge.to), message);
+    Err(Box::new(if span == line.span { error } else { error.label(span, "given here") }))
 }
 
 /// Adds the edges to a stage.
@@ -50,7 +93,7 @@ fn read_by<'a>(
     writer: &mut Writer<'a>,
     (stage, n_stages): (StageId, usize),
     sources: &Sources<'a>,
-    edges: &mut Vec<(StageId, StageId)>,
+    edges: &mut Edges,
 ) -> Result<(), Fault> {
     let all = match sources {
         Sources::These(all) => all,
@@ -60,23 +103,33 @@ fn read_by<'a>(
             return read_by(writer, (stage, n_stages), branch, edges);
         }
     };
-    for (expr, code) in all {
+    for Source { stage: (expr, code), behind } in all {
         writer.machine.spend(1, expr)?;
         let read = writer.eval(code)?;
-        if read >= i64::from(stage.0) {
-            let (message, help) = match usize::try_from(read) {
-                Ok(read) if read >= n_stages => {
-                    (format!("{stage} reads stage {read}, but the last stage is s{}", n_stages - 1), None)
-                }
-                _ => (
-                    format!("{stage} reads s{read}, which does not come before it"),
-                    Some("a stage reads stages with lower numbers; what is below 0 drops out"),
-                ),
-            };
+        let out_of_range = |message: String, help: Option<&str>| {
             let error = Diagnostic::error(Code::OutOfRange, expr.span, format!("{read} for {stage}"), message);
-            return Err(Box::new(Diagnostic { help: help.map(str::to_owned), ..error }));
+            Err(Box::new(Diagnostic { help: help.map(str::to_owned), ..error }))
+        };
+        if usize::try_from(read).is_ok_and(|read| read >= n_stages) {
+            return out_of_range(format!("{stage} reads stage {read}, but the last stage is s{}", n_stages - 1), None);
         }
-        edges.extend(u32::try_from(read).ok().map(|read| (StageId(read), stage)));
+        let Ok(from) = u32::try_from(read).map(StageId) else { continue };
+        match behind {
+            Some((count, code)) => {
+                let behind = within("behind", writer.eval(code)?, 1..=MOST_BEHIND, count.span)?;
+                edges.earlier.push(Earlier { to: stage, behind, from });
+            }
+            None if from >= stage => {
+                return out_of_range(
+                    format!("{stage} reads {from}, which does not come before it"),
+                    Some(
+                        "within a microbatch, a stage reads stages with lower numbers; what is below 0 drops out; to read \
+                         an earlier microbatch, write `behind` and how many before",
+                    ),
+                );
+            }
+            None => edges.same.push((from, stage)),
+        }
     }
     Ok(())
 }

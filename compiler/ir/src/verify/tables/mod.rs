@@ -44,7 +44,7 @@ pub(super) fn check(program: &Program, report: &mut Report) {
     let mut names = BTreeSet::new();
     for (index, exec) in program.execs.iter().enumerate() {
         let place = Place::Exec(u32::try_from(index).unwrap_or(u32::MAX));
-        if !names.insert((exec.kind, exec.stage, exec.slice, exec.chunk.map(|chunk| chunk.number))) {
+        if !names.insert((exec.kind, exec.stage, exec.slice, exec.edge, exec.chunk.map(|chunk| chunk.number))) {
             report.error(place, format!("`@{}` is declared twice", exec.name()));
         }
         if let Err(message) = exec_row(program, &kept, exec) {

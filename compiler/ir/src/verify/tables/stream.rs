@@ -1,9 +1,9 @@
 //! Rules about how the microbatches of a program's step list are counted: steps of a window, slices
-//! of a sequence, and the versions of weights that each step reads.
+//! of a sequence, values of other microbatches, and the versions of weights that each step reads.
 
 use super::graphs;
 use crate::ids::MicrobatchId;
-use crate::program::{Exec, Program};
+use crate::program::{Edge, Exec, Operand, Program};
 use crate::task::TaskKind;
 use crate::value::TensorSlot;
 use crate::verify::Place;
@@ -35,8 +35,8 @@ pub(super) fn check(program: &Program, report: &mut Report) -> bool {
     is_whole
 }
 
-/// Checks that an executable says of which slice it is, where there are several, and that it reads
-/// the values of slices of the same microbatch.
+/// Checks that an executable says of which slice it is, where there are several, and that it then reads the values of
+/// slices of the same microbatch.
 pub(super) fn slice(program: &Program, exec: &Exec) -> Result<(), String> {
     let slices = program.n_slices;
     let is_cut = slices > 1 && exec.kind != TaskKind::Update;
@@ -47,24 +47,61 @@ pub(super) fn slice(program: &Program, exec: &Exec) -> Result<(), String> {
         Some(slice) if is_cut => return Err(format!("q{slice} is not one of {slices} slices")),
         Some(_) => return Err("it is of a slice, but nothing that it runs on is cut".to_owned()),
     }
+    if exec.edge.is_some() && (is_cut || exec.kind == TaskKind::Update) {
+        return Err("it is of some microbatches, but neither slices nor updates are".to_owned());
+    }
+    if !is_cut && exec.kind != TaskKind::Update {
+        return Ok(());
+    }
     for operand in exec.operands.iter().filter(|operand| operand.ahead != 0) {
         let other = i64::from(exec.slice.unwrap_or(0)) + i64::from(operand.ahead);
         if !(0..i64::from(slices)).contains(&other) {
-            let value = operand.value;
-            let name = program.values.get(value.index()).map_or_else(|| value.to_string(), |value| value.name.clone());
+            let name = name(program, operand);
             return Err(format!("`{name}` would be of slice {other}, but slices are q0 to q{}", slices - 1));
         }
     }
     Ok(())
 }
 
-/// Checks that a run is on the slice of its executable.
+fn name(program: &Program, operand: &Operand) -> String {
+    let value = operand.value;
+    program.values.get(value.index()).map_or_else(|| value.to_string(), |value| value.name.clone())
+}
+
+/// Checks that a run is on the slice of its executable, that there are all microbatches of which it reads values, and
+/// that it lacks none without need.
 pub(super) fn run(program: &Program, exec: &Exec, microbatch: MicrobatchId) -> Result<(), String> {
     let (slices, own) = (program.n_slices, microbatch.0 % program.n_slices);
-    match exec.slice.filter(|slice| *slice != own) {
-        Some(slice) => Err(format!("{microbatch} is slice q{own} of {slices}, not q{slice}")),
-        None => Ok(()),
+    if let Some(slice) = exec.slice.filter(|slice| *slice != own) {
+        return Err(format!("{microbatch} is slice q{own} of {slices}, not q{slice}"));
     }
+    if let Some(operand) = out_of_step(program, exec, microbatch) {
+        let (name, other) = (name(program, operand), i64::from(microbatch.0) + i64::from(operand.ahead));
+        return Err(format!("`{name}` would be of microbatch {other}, which is not one of the step"));
+    }
+    let Some(edge) = exec.edge else { return Ok(()) };
+    let least = |kind: TaskKind, of: fn(Edge) -> u32| {
+        let alike = program.execs.iter().filter(|other| (other.kind, other.stage) == (kind, exec.stage));
+        let possible = alike.filter(|other| out_of_step(program, other, microbatch).is_none());
+        possible.map(|other| other.edge.map_or(0, of)).min().unwrap_or(0)
+    };
+    let is_backward = matches!(exec.kind, TaskKind::BackwardInput | TaskKind::Backward);
+    let after = if is_backward { least(exec.kind, |edge| edge.after) } else { 0 };
+    let needed = Edge { before: least(TaskKind::Forward, |edge| edge.before), after };
+    if edge == needed {
+        return Ok(());
+    }
+    let Edge { before, after } = needed;
+    let told = format!("{microbatch} lacks {before} stages before the first microbatch and {after} after the last one");
+    Err(format!("{told}, not {} and {}", edge.before, edge.after))
+}
+
+/// The first value of a microbatch that is not one of the step.
+fn out_of_step<'e>(program: &Program, exec: &'e Exec, microbatch: MicrobatchId) -> Option<&'e Operand> {
+    let step = |number: i64| number.div_euclid(i64::from(program.microbatches_of_step().max(1)));
+    let own = i64::from(microbatch.0);
+    let mut others = exec.operands.iter().filter(|operand| operand.ahead != 0);
+    others.find(|operand| step(own + i64::from(operand.ahead)) != step(own))
 }
 
 /// Checks that a tensor of data can be a slice of a whole one, which is cut along its second axis.

@@ -83,10 +83,10 @@ impl Job {
             let is_implied = |from: TaskKind| {
                 kind == TaskKind::Backward && from == TaskKind::Forward && !schedule.graph.after(stage).is_empty()
             };
-            let needs = dependencies.input_kinds(kind, stage).filter(|(from, _)| !is_implied(*from));
-            let needs = needs.filter_map(|(kind, from)| {
-                let latency = costs.latency.between_sets(devices(from), own);
-                Some((find((kind, from))?, scale.of(latency)))
+            let needs = dependencies.input_kinds(kind, stage).filter(|input| !is_implied(input.kind));
+            let needs = needs.filter_map(|input| {
+                let latency = costs.latency.between_sets(devices(input.stage), own);
+                Some((find((input.kind, input.stage))?, scale.of(latency)))
             });
             TaskSeries {
                 kind,

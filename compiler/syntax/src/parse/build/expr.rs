@@ -29,6 +29,7 @@ impl Builder<'_> {
         match pair.as_rule() {
             Rule::expr | Rule::homes | Rule::read_list => self.conditional(pair),
             Rule::operation | Rule::part_of => self.operation(&mut pair.into_inner().peekable(), 0),
+            Rule::read => self.read(pair),
             Rule::group => self.group(pair),
             Rule::number => self.number(&pair),
             Rule::list => self.list(pair),
@@ -61,7 +62,9 @@ impl Builder<'_> {
         for part in pair.into_inner() {
             match part.as_rule() {
                 Rule::kw_if => starts.push(self.span(&part).start),
-                Rule::expr | Rule::homes | Rule::read_list | Rule::operation => trees.push(self.tree(part)),
+                Rule::expr | Rule::homes | Rule::read_list | Rule::read | Rule::operation => {
+                    trees.push(self.tree(part))
+                }
                 _ => {}
             }
         }
@@ -92,6 +95,17 @@ impl Builder<'_> {
             tree = self.node(kind, span, depth);
         }
         tree
+    }
+
+    /// A stage that is read, perhaps with how many microbatches before.
+    fn read(&mut self, pair: Pair<'_, Rule>) -> Tree {
+        let whole = self.span(&pair);
+        let mut numbers = pair.into_inner().filter(|part| part.as_rule() == Rule::operation);
+        let stage = self.tree(numbers.next().expect("the grammar demands a stage"));
+        let Some(behind) = numbers.next() else { return stage };
+        let behind = self.tree(behind);
+        let depth = stage.depth.max(behind.depth);
+        self.node(ExprKind::Behind(Box::new(stage.expr), Box::new(behind.expr)), whole, depth)
     }
 
     /// Operands and operators that bind at least so tightly: precedence climbing.
@@ -184,9 +198,10 @@ fn depth_of(expr: &Expr) -> u32 {
     let deepest = match &expr.kind {
         ExprKind::Integer(_) | ExprKind::Decimal(_) | ExprKind::Name(_) => 0,
         ExprKind::Unary(_, operand) => depth_of(operand),
-        ExprKind::Binary(_, left, right) | ExprKind::Range(left, right) | ExprKind::Index(left, right) => {
-            depth_of(left).max(depth_of(right))
-        }
+        ExprKind::Binary(_, left, right)
+        | ExprKind::Range(left, right)
+        | ExprKind::Index(left, right)
+        | ExprKind::Behind(left, right) => depth_of(left).max(depth_of(right)),
         ExprKind::Each { item, start, end, .. } => depth_of(item).max(depth_of(start)).max(depth_of(end)),
         ExprKind::If { condition, then, otherwise } => depth_of(condition).max(depth_of(then)).max(depth_of(otherwise)),
         ExprKind::Call(call) => call.arguments.iter().map(|argument| depth_of(&argument.value)).max().unwrap_or(0),

@@ -53,7 +53,8 @@ impl<'t> View<'t> {
     /// Whether an operand was expected.
     pub(in crate::parse::mistakes) fn expects_expression(&self) -> bool {
         let expressions = [Rule::expr, Rule::operation, Rule::group, Rule::list, Rule::call, Rule::number];
-        self.expects(&expressions) || self.expects(&[Rule::homes, Rule::read_list, Rule::argument, Rule::peak_limit])
+        self.expects(&expressions)
+            || self.expects(&[Rule::homes, Rule::read_list, Rule::read, Rule::argument, Rule::peak_limit])
     }
 
     /// Whether an operator was expected, as behind an operand.
