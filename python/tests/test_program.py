@@ -202,3 +202,9 @@ def test_all_standard_schedules_are_read() -> None:
     for name in names.split():
         program = pipec.compile(f"std:{name}", devices=4, microbatches=8)
         assert {device for stage in program.stages for device in stage.devices} == set(range(4))
+
+
+def test_stages_that_read_earlier_microbatches_are_refused() -> None:
+    found = pipec.compile(EXAMPLES / "decode.pipe")
+    with pytest.raises(pipec.ProgramError, match="s0 reads another microbatch"):
+        _ = found.stages

@@ -35,8 +35,9 @@ fn tokens(devices: u64, groups: u64, microbatches: u64) -> u64 {
     for own in 0..microbatches as usize {
         let mut start = own.checked_sub(groups as usize).map_or(0, |before| *ends[before].last().expect("stages"));
         let mut row = Vec::new();
-        for device in 0..devices as usize {
-            start = start.max(own.checked_sub(1).map_or(0, |before| ends[before][device])) + 1;
+        let free = ends.last().cloned().unwrap_or_else(|| vec![0; devices as usize]);
+        for free in free {
+            start = start.max(free) + 1;
             row.push(start);
         }
         ends.push(row);

@@ -17,8 +17,14 @@ def stages_of(program: Program) -> tuple[Stage, ...]:
     reader, and writes one for each number that it read of a stage with a backward. Both name them in the same order.
 
     Raises:
-        ProgramError: A stage has no forward, or gradients do not fit its activations.
+        ProgramError: A stage has no forward, reads an earlier microbatch, or gradients do not fit its activations.
     """
+    for exec in program.execs:
+        for operand in exec.operands:
+            if operand.ahead != 0 and program.values[operand.value].kind in ("activation", "gradient"):
+                raise ProgramError(
+                    f"s{exec.stage} reads another microbatch, as `behind` says in its schedule: only `pipec run` runs that"
+                )
     devices: dict[int, set[int]] = defaultdict(set)
     used: dict[int, set[int]] = defaultdict(set)
     for number, device in enumerate(program.devices):

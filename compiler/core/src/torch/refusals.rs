@@ -44,6 +44,11 @@ fn placement(analysis: &Analysis) -> Diagnostics {
 fn neighbours(analysis: &Analysis) -> Diagnostics {
     let schedule = &analysis.schedule;
     let span = analysis.pipeline.as_ref().map_or(schedule.span, |pipeline| pipeline.span);
+    if let Some(edge) = schedule.graph.earlier().first() {
+        let message =
+            format!("{} reads an earlier microbatch of {}, and PyTorch has no such transfers", edge.to, edge.from);
+        return vec![error(schedule.span, "this schedule", message).help("`pipec run` runs it")];
+    }
     let far = schedule.graph.edges().find(|(from, to)| from.0 + 1 != to.0);
     let message = match far {
         Some((from, to)) => {
@@ -54,10 +59,9 @@ fn neighbours(analysis: &Analysis) -> Diagnostics {
         }
         None => return Diagnostics::new(),
     };
-    vec![
-        error(span, "the model of this pipeline", message)
-            .help("`pipec run` runs it, and the Python package does, in PyTorch"),
-    ]
+    let (span, label) =
+        if analysis.has_model() { (span, "the model of this pipeline") } else { (schedule.span, "this schedule") };
+    vec![error(span, label, message).help("`pipec run` runs it, and the Python package does, in PyTorch")]
 }
 
 fn tied(analysis: &Analysis) -> Diagnostics {
