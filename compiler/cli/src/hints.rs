@@ -42,8 +42,12 @@ fn tip(error: &Error, command: &Command, words: &[&str]) -> Option<String> {
             short(command, words, word).or_else(|| setting_of(word))
         }
         ErrorKind::MissingRequiredArgument if words.contains(&"plot") => {
-            let picture = words.iter().skip(2).find(|word| PICTURES.iter().any(|ending| word.ends_with(ending)))?;
-            Some(format!("write `-o {picture}`"))
+            let is_picture = |word: &&&str| PICTURES.iter().any(|ending| word.ends_with(ending));
+            let targets = words.iter().filter(|word| is_target(word)).count();
+            match words.iter().find(is_picture) {
+                Some(picture) => Some(format!("write `-o {picture}`")),
+                None => (targets > 1).then(|| "several targets are drawn in a file: add `-o both.svg`".to_owned()),
+            }
         }
         _ => None,
     }

@@ -230,6 +230,7 @@ fn steps(
         return Ok(());
     }
     results.changes = suggest_fix::advise(files, analysis, request, &mut found); // .. or what would
+    suggest_fix::recompute::advise(files, (analysis, program), request, &mut found);
     suggest_fix::offload::advise(analysis, stages, &mut found);
     Err(found)
 }
