@@ -3,6 +3,7 @@
 mod commands;
 pub mod drawing;
 mod early;
+mod hints;
 mod input;
 pub mod output;
 mod ranks;
@@ -60,8 +61,9 @@ impl Arguments {
     /// Parses words. Where that fails, the error is coloured as they ask for.
     fn parse_words(words: Vec<OsString>, colours: ColorChoice) -> Result<Self, clap::Error> {
         let mut command = command().color(colours);
-        let matches = command.try_get_matches_from_mut(words);
-        let matches = matches.map_err(|error| whole_number(&error).unwrap_or(error))?;
+        let matches = command.try_get_matches_from_mut(words.clone());
+        let matches = matches
+            .map_err(|error| whole_number(&error).unwrap_or_else(|| hints::with_tip(error, &command, &words)))?;
         Self::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
     }
 }

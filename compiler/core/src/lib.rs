@@ -7,6 +7,7 @@ pub mod certificate;
 pub mod cluster;
 mod comparisons;
 pub mod elaborate;
+mod library_fault;
 pub mod mapping;
 pub mod megatron;
 pub mod memory;
@@ -159,7 +160,8 @@ fn steps(
     };
     request.furnish(&mut elaborated);
     // gives what tasks compute, and who reads whom
-    let stages = pipe_model::stage_set(files, &elaborated);
+    let stages = pipe_model::stage_set(files, &elaborated)
+        .map_err(|found| library_fault::at_the_call(found, &elaborated, sources));
     if let Ok(stages) = &stages {
         stages.tell(&mut elaborated.schedule);
     }
@@ -228,6 +230,7 @@ fn steps(
         return Ok(());
     }
     results.changes = suggest_fix::advise(files, analysis, request, &mut found); // .. or what would
+    suggest_fix::recompute::advise(files, (analysis, program), request, &mut found);
     suggest_fix::offload::advise(analysis, stages, &mut found);
     Err(found)
 }

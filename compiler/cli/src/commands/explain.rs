@@ -28,8 +28,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let name = name.trim().trim_start_matches("error").trim_start_matches("warning");
     let name = name.trim_matches(['[', ']', ':']).to_lowercase().replace('_', "-");
     let Some(code) = Code::ALL.iter().find(|code| code.name() == name) else {
-        let near = suggest::closest(&name, Code::ALL.iter().map(|code| code.name()));
-        let near = near.map_or(String::new(), |near| format!("did you mean `{near}`? "));
+        let near = suggest::question(&name, Code::ALL.iter().map(|code| code.name()));
+        let near = near.map_or(String::new(), |question| format!("{question} "));
         return Err(Failure::Usage(format!("there is no error `{name}`; {near}`pipec explain` lists all of them")));
     };
     match columns_out() {

@@ -2,6 +2,7 @@
 
 mod foreign;
 pub(crate) mod memory;
+pub(crate) mod near;
 pub(crate) mod stream;
 
 use crate::output::findings::check_names;
@@ -9,6 +10,7 @@ use crate::output::{Failure, reason};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use memory::Memory;
+use near::{near_file, refuse_settings};
 use pipe_compiler::cluster::Cluster;
 use pipe_compiler::megatron::job::Job;
 use pipe_compiler::megatron::layout::Layout;
@@ -364,6 +366,12 @@ impl TargetArguments {
         if is_missing && Path::new(&whole).exists() {
             return Err(Failure::Usage(format!("there is no file `{}`; did you mean `{whole}`?", self.target)));
         }
+        if is_missing {
+            refuse_settings([&self.target])?;
+        }
+        if let Some(near) = near_file(Path::new(&self.target)).filter(|_| is_missing) {
+            return Err(Failure::Usage(format!("there is no file `{}`; did you mean `{near}`?", self.target)));
+        }
         let text = text.map_err(|error| Failure::Io(self.target.clone(), error))?;
         let folder = Path::new(&self.target).parent().map(Path::to_owned).unwrap_or(here);
         let Some(job) = &self.megatron else {
@@ -404,5 +412,12 @@ pub(crate) fn load(folder: &Path, path: &str) -> Result<String, String> {
     if !relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
         return Err("imports stay below the folder of the importing file".to_owned());
     }
-    stream::import(&folder.join(relative)).map_err(|error| reason(&error))
+    stream::import(&folder.join(relative)).map_err(|error| {
+        let near = if error.kind() == ErrorKind::NotFound { near_file(&folder.join(relative)) } else { None };
+        let name = near.as_ref().and_then(|near| Path::new(near).file_name());
+        match name.map(|name| relative.with_file_name(name)) {
+            Some(near) => format!("{}; did you mean `{}`?", reason(&error), near.display()),
+            None => reason(&error),
+        }
+    })
 }

@@ -159,7 +159,7 @@ pub(crate) fn write(path: &Path, contents: impl AsRef<[u8]>) -> Result<(), Failu
 /// Writes a file as a whole or not at all: a temporary file beside it takes its place. What is no plain file, such as
 /// `/dev/null`, is written directly.
 pub(crate) fn write_with(path: &Path, contents: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
-    let failed = |error| Failure::Io(path.display().to_string(), error);
+    let failed = |error| Failure::Io(path.display().to_string(), no_folder(path).unwrap_or(error));
     let fill = |path: &Path| {
         let mut out = io::BufWriter::with_capacity(1 << 16, std::fs::File::create(path)?);
         contents(&mut out).and_then(|()| out.flush())
@@ -178,12 +178,20 @@ pub(crate) fn write_with(path: &Path, contents: impl FnOnce(&mut dyn Write) -> i
     })
 }
 
+/// The error where the folder of a file to be written is missing.
+fn no_folder(path: &Path) -> Option<io::Error> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists())?;
+    Some(io::Error::new(io::ErrorKind::NotFound, format!("there is no folder `{}`", folder.display())))
+}
+
 /// Whether a file can be written later, as far as its folder tells. Fails if the folder is missing or the path is a
 /// folder itself.
 pub(crate) fn can_write(path: &Path) -> Result<(), Failure> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let wrong = if path.is_dir() {
         Some(io::Error::other("this is a folder"))
+    } else if let Some(error) = no_folder(path) {
+        Some(error)
     } else {
         let is_no_folder = || io::Error::other("the folder that it names is a file");
         std::fs::metadata(folder).map_or_else(Some, |folder| (!folder.is_dir()).then(is_no_folder))

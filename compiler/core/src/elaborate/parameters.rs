@@ -70,7 +70,12 @@ pub(super) fn check_settings(files: &Files, target: Target<'_>, request: &Reques
         )
     };
     let error = others.iter().map(also).fold(error, Diagnostic::note);
-    Err(vec![Diagnostic { help: suggest::help(first, known.iter().copied()), ..error }])
+    let help = match first.as_str() {
+        "D" => Some("`D` is set as `devices`".to_owned()),
+        "M" => Some("`M` is set as `microbatches`".to_owned()),
+        _ => suggest::help(first, known.iter().copied()),
+    };
+    Err(vec![Diagnostic { help, ..error }])
 }
 
 /// Whether a schedule's blocks run on from step to step.

@@ -10,7 +10,6 @@ use pipe_ir::units::Bytes;
 use pipe_ir::units::capacity::Capacity;
 use pipe_model::pipeline::Pipeline;
 use pipe_model::transformer::StageAccount;
-use pipe_schedule::policy::recompute::recomputing;
 use pipe_schedule::schedule::{Schedule, ScheduledTask};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 
@@ -52,16 +51,11 @@ pub fn check(
             }
             diagnostic = alive(diagnostic, &fullest.contributors(program, accounts));
             // Only the first is known to be enough.
-            let others = if recomputing(schedule).contains(&true) {
-                "more devices or a schedule with a lower peak"
-            } else {
-                "more devices, a schedule with a lower peak or `recompute all`"
-            };
             let enough = match capacity.differs() {
                 true => format!("{}KiB on {id} are enough", needed.0.div_ceil(1024)),
                 false => format!("`memory {memory_enough}KiB` is enough"),
             };
-            found.push(diagnostic.help(format!("{enough}; {others} may be")));
+            found.push(diagnostic.help(format!("{enough}; more devices or a schedule with a lower peak may be")));
         }
         if let Some((capacity, span)) = pipeline.host.as_ref().filter(|(own, _)| device.host.arena > own.of(id)) {
             let (needed, has) = (device.host.arena, capacity.of(id));

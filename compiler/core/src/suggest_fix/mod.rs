@@ -12,6 +12,7 @@ mod blocks;
 mod change;
 pub(crate) mod offload;
 pub(crate) mod order;
+pub(crate) mod recompute;
 pub(crate) mod statements;
 
 use crate::Request;

@@ -104,7 +104,7 @@ fn offloads(analysis: &Analysis, stages: &StageSet, pipeline: &Pipeline) -> impl
 }
 
 /// The device that needs most, what that is, and what of the memory of hosts; none where something does not fit.
-fn fullest(pipeline: &Pipeline, program: &Program, limit: &Capacity) -> Option<(DeviceId, Bytes, String)> {
+pub(super) fn fullest(pipeline: &Pipeline, program: &Program, limit: &Capacity) -> Option<(DeviceId, Bytes, String)> {
     let host = |device| pipeline.host.as_ref().map_or(Bytes(u64::MAX), |(host, _)| host.of(device));
     let needed = |code: &DeviceProgram| pipeline.needed(code);
     let fits = |(device, code): (DeviceId, &DeviceProgram)| {

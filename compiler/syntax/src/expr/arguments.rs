@@ -9,6 +9,7 @@ use crate::ast::{Argument, Call, Expr, Name, Parameter};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::limits::Report;
 use crate::source::Span;
+use crate::suggest;
 
 /// What a call may give.
 #[derive(Clone, Debug)]
@@ -48,7 +49,13 @@ impl<'a> Signature<'a> {
             match parameter {
                 // Of arguments without a name that are too many, the first one says it.
                 None if self.has_positions && argument.name.is_none() && position > given.len() => {}
-                None => found.push(self.superfluous(call, argument)),
+                None => {
+                    found.push(self.superfluous(call, argument));
+                    // Its value is there, so that it is not missing as well.
+                    if let Some(free) = self.meant(argument).and_then(|meant| given.get_mut(meant)) {
+                        free.get_or_insert(argument);
+                    }
+                }
                 Some(parameter) => match given[parameter] {
                     None => given[parameter] = Some(argument),
                     Some(first) => {
@@ -63,16 +70,25 @@ impl<'a> Signature<'a> {
         given
     }
 
+    /// The parameter that an argument with another name is probably for.
+    fn meant(&self, argument: &Argument) -> Option<usize> {
+        let name = argument.name.as_ref()?.text.as_str();
+        let known = || self.parameters.iter().copied();
+        let meant = abbreviated(name).filter(|whole| self.parameters.contains(whole));
+        let meant = meant.or_else(|| suggest::closest(name, known()))?;
+        known().position(|parameter| parameter == meant)
+    }
+
     fn superfluous(&self, call: &Call, argument: &Argument) -> Diagnostic {
         let (callee, noun) = (self.name, self.noun);
         let error = match &argument.name {
             Some(name) => {
                 let message = format!("`{callee}` has no {noun} `{}`", name.text);
-                Diagnostic::error(Code::WrongArguments, name.span, format!("no such {noun}"), message).suggest(
-                    name.span,
-                    &name.text,
-                    self.parameters.iter().copied(),
-                )
+                let error = Diagnostic::error(Code::WrongArguments, name.span, format!("no such {noun}"), message);
+                match abbreviated(&name.text).filter(|whole| self.parameters.contains(whole)) {
+                    Some(whole) => error.help(format!("write `{whole}`")).edit(name.span, whole),
+                    None => error.suggest(name.span, &name.text, self.parameters.iter().copied()),
+                }
             }
             None if !self.has_positions => {
                 let message = format!("`{callee}` takes its {noun}s by name");
@@ -98,6 +114,16 @@ impl<'a> Signature<'a> {
         let message = format!("`{}` needs a value for `{parameter}`", self.name);
         Diagnostic::error(Code::WrongArguments, call, format!("no value for `{parameter}`"), message)
     }
+}
+
+/// The whole name of a parameter that other systems abbreviate.
+fn abbreviated(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "lr" | "LR" => "learning_rate",
+        "wd" => "weight_decay",
+        "eps" => "epsilon",
+        _ => return None,
+    })
 }
 
 /// What is called, and values that go before those of the call.

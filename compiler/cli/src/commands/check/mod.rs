@@ -8,6 +8,7 @@ mod stages;
 pub(crate) mod table;
 
 use crate::Outcome;
+use crate::input::near::refuse_settings;
 use crate::input::{Format, TimedArguments, load, parse_seconds};
 use crate::output::findings::{check_names, json, outcome, show_diagnostics, show_notes};
 use crate::output::{Failure, colours_out, print, print_page, sarif};
@@ -92,6 +93,7 @@ impl Arguments {
 
 /// Checks targets.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
+    refuse_settings(&arguments.more)?;
     if !arguments.more.is_empty() {
         return several::run(arguments);
     }

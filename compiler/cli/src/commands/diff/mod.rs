@@ -94,6 +94,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     for path in [&arguments.output, &arguments.write_profile, &arguments.write_schedule].into_iter().flatten() {
         can_write(path)?;
     }
+    if let Some(message) = arguments.is_schedule() {
+        return Err(Failure::Usage(message));
+    }
     let file = stream::open(&arguments.trace.to_string_lossy(), MOST_TRACE).map_err(|error| arguments.failed(error))?;
     let (root, folder) = target.read()?;
     let request = match arguments.timed.request()? {
@@ -128,6 +131,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 }
 
 impl Arguments {
+    /// What to say where the trace is named like a schedule.
+    fn is_schedule(&self) -> Option<String> {
+        let (target, trace) = (&self.timed.target.target, self.trace.display().to_string());
+        let is_schedule = trace.ends_with(".pipe") || trace.ends_with(".csv") || trace.starts_with("std:");
+        is_schedule.then(|| {
+            format!(
+                "`diff` compares a plan with a measured trace; to compare two schedules, use \
+                 `pipec check {target} {trace}` or `pipec plot {target} {trace} -o both.svg`"
+            )
+        })
+    }
+
     fn failed(&self, error: std::io::Error) -> Failure {
         Failure::Io(self.trace.display().to_string(), error)
     }

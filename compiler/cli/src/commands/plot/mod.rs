@@ -6,6 +6,7 @@ use crate::Outcome;
 use crate::drawing::figure::Figure;
 use crate::drawing::html::{self, Shown};
 use crate::drawing::{golden, terminal};
+use crate::input::near::refuse_settings;
 use crate::input::{Format, TimedArguments};
 use crate::output::diagnostics::Look;
 use crate::output::findings::{outcome, show_diagnostics};
@@ -56,6 +57,7 @@ pub(crate) struct Arguments {
 /// Draws a target, also one that breaks a limit, and how far one comes that is stuck.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let target = &arguments.timed.target;
+    refuse_settings(&arguments.others)?;
     if target.format() == Format::Json {
         return Err(Failure::Usage("`plot` draws pictures; `check --format json` prints figures".to_owned()));
     }

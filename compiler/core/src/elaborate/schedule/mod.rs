@@ -4,15 +4,18 @@ mod block;
 mod empty_loop;
 mod fill;
 mod frozen;
+mod idle_loop;
 mod order;
 mod parts;
 mod period;
 mod place;
 mod reads;
+mod refused_task;
 mod window;
 
 pub(super) use period::common;
 
+use idle_loop::IdleLoop;
 use parts::{Body, Parts, PlaceLine, parts_of, scope_of};
 use pipe_schedule::placement::Placement;
 use pipe_schedule::policy::activation::Activations;
@@ -80,6 +83,8 @@ pub(super) struct Writer<'a> {
     pub(super) steps: Steps,
     pub(super) weights: Option<(Weights, Span)>,
     pub(super) origins: Vec<Span>,
+    /// Loops of the order that end before they begin.
+    idle: Vec<IdleLoop>,
     /// Whether one turn of a block is enough.
     pub(super) turn: bool,
     /// Whether a block is one for this number of microbatches only.
@@ -119,6 +124,7 @@ pub(super) fn elaborate<'a>(
         steps: setting.steps,
         weights: None,
         origins: Vec::new(),
+        idle: Vec::new(),
         turn: setting.turn && parts.block().is_some(),
         is_varied: dependence(setting.files, schedule, setting.call) == Dependence::Varied,
         outside: setting.graph,
@@ -187,6 +193,9 @@ impl<'a> Writer<'a> {
         };
         if let Some(line) = parts.frozen {
             frozen::apply(&mut self, line, &graph, &mut schedule);
+        }
+        if self.report.is_empty() {
+            idle_loop::check(&schedule, &self.idle).into_iter().for_each(|found| self.report.add(found));
         }
         self.report.finish(schedule)
     }

@@ -1,11 +1,12 @@
 //! `order`: what each device does, one task after the other. Statements are resolved once and run for every device.
 
+use super::idle_loop::IdleLoop;
+use super::refused_task::{self, Loop};
 use super::{Writer, WrittenOrders, empty_loop};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::placement::names;
 use pipe_schedule::schedule::ScheduledTask;
-use pipe_schedule::slices::Slices;
 use pipe_syntax::ast::{self, Expr, ExprKind, FunctionBody, Statement};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::errors::cyclic;
@@ -20,7 +21,7 @@ use std::rc::Rc;
 enum Step<'a> {
     Let { variable: usize, value: Resolved<'a> },
     Repeat { count: Resolved<'a>, body: Body<'a> },
-    For { variable: usize, start: Resolved<'a>, end: Resolved<'a>, body: Body<'a> },
+    For { variable: usize, name: &'a str, start: Resolved<'a>, end: Resolved<'a>, body: Body<'a> },
     If { branches: Vec<(Resolved<'a>, Body<'a>)>, otherwise: Body<'a> },
     Task(Line<'a>),
     Call { called: Called<'a>, body: Rc<Body<'a>> },
@@ -28,13 +29,13 @@ enum Step<'a> {
 }
 
 /// A task's statement.
-struct Line<'a> {
-    kind: TaskKind,
-    stage: Resolved<'a>,
-    microbatch: Option<Resolved<'a>>,
-    slice: Option<Resolved<'a>>,
-    origin: u16,
-    span: Span,
+pub(super) struct Line<'a> {
+    pub(super) kind: TaskKind,
+    pub(super) stage: Resolved<'a>,
+    pub(super) microbatch: Option<Resolved<'a>>,
+    pub(super) slice: Option<Resolved<'a>>,
+    pub(super) origin: u16,
+    pub(super) span: Span,
 }
 
 /// Statements, and the variables that live as long as they are run.
@@ -64,6 +65,7 @@ pub(super) fn write<'a>(writer: &mut Writer<'a>, order: &'a ast::Order, place: S
             device: DeviceId(0),
             next,
             fused: BTreeSet::new(),
+            loops: Vec::new(),
             order: Vec::new(),
             n_tasks: 0,
         };
@@ -89,6 +91,24 @@ pub(super) fn write<'a>(writer: &mut Writer<'a>, order: &'a ast::Order, place: S
     Ok(WrittenOrders { orders, block: None, window: None })
 }
 
+impl Body<'_> {
+    /// The kinds of the tasks that it may run.
+    fn kinds(&self, found: &mut BTreeSet<TaskKind>) {
+        for step in &self.steps {
+            match step {
+                Step::Let { .. } => {}
+                Step::Repeat { body, .. } | Step::For { body, .. } | Step::Pair { body, .. } => body.kinds(found),
+                Step::If { branches, otherwise } => {
+                    branches.iter().for_each(|(_, body)| body.kinds(found));
+                    otherwise.kinds(found);
+                }
+                Step::Task(line) => drop(found.insert(line.kind)),
+                Step::Call { body, .. } => body.kinds(found),
+            }
+        }
+    }
+}
+
 /// Resolves statements, and reports what is wrong with them.
 pub(super) fn resolve<'a>(writer: &mut Writer<'a>, statements: &'a [Statement]) -> Result<Body<'a>, Fault> {
     if let Some(Statement::Let(last)) = statements.last() {
@@ -110,9 +130,10 @@ pub(super) fn resolve<'a>(writer: &mut Writer<'a>, statements: &'a [Statement]) 
                 let found = empty_loop::check(variable, [start, end], (*open, body));
                 found.into_iter().for_each(|found| writer.report.add(found));
                 not_a_parameter(writer, variable)?;
+                let name = variable.text.as_str();
                 let variable = writer.variable(variable)?;
                 let body = resolve(writer, body)?;
-                Ok(ends.map(|(start, end)| Step::For { variable, start, end, body }))
+                Ok(ends.map(|(start, end)| Step::For { variable, name, start, end, body }))
             }
             Statement::If { branches, otherwise } => branch_step(writer, branches, otherwise),
             Statement::Call(call) => call_step(writer, call).map(Some),
@@ -269,6 +290,8 @@ struct Run<'w, 'a> {
     next: [Vec<u32>; TaskKind::ALL.len()],
     /// Stages and microbatches that ran `BW`, and that `W` has not passed over yet.
     fused: BTreeSet<(usize, u32)>,
+    /// The `for` loops around the statement at hand, outermost first.
+    loops: Vec<Loop<'a>>,
     /// Its order.
     order: Vec<ScheduledTask>,
     n_tasks: u64,
@@ -295,21 +318,30 @@ impl<'a> Run<'_, 'a> {
             Step::Repeat { count, body } => {
                 let turns = self.writer.eval(count)?;
                 turns_allowed(turns, count)?;
+                if turns < 0 {
+                    self.is_idle(count.expr.span, format!("its count is {turns}"), body);
+                }
                 for _ in 0..turns {
                     self.writer.machine.spend(TURN, count.expr)?;
                     self.body(body)?;
                 }
                 Ok(())
             }
-            Step::For { variable, start, end, body } => {
+            Step::For { variable, name, start, end, body } => {
                 let (first, last) = (self.writer.eval(start)?, self.writer.eval(end)?);
                 turns_allowed(last.saturating_sub(first), end)?;
+                if last < first {
+                    let span = Span { end: end.expr.span.end, ..start.expr.span };
+                    self.is_idle(span, format!("it counts up from {first}, but its end is {last}"), body);
+                }
                 let before = self.writer.machine.get(*variable);
+                self.loops.push(Loop { name, start: start.expr, end: end.expr });
                 for number in first..last {
                     self.writer.machine.set(*variable, number);
                     self.writer.machine.spend(TURN, end.expr)?;
                     self.body(body)?;
                 }
+                self.loops.pop();
                 self.writer.machine.restore(*variable, before);
                 Ok(())
             }
@@ -337,6 +369,13 @@ impl<'a> Run<'_, 'a> {
         }
     }
 
+    /// Notes a loop that ends before it begins, and what it would run.
+    fn is_idle(&mut self, span: Span, reason: String, body: &Body<'a>) {
+        let mut kinds = BTreeSet::new();
+        body.kinds(&mut kinds);
+        self.writer.idle.push(IdleLoop { span, reason, device: self.device, kinds });
+    }
+
     /// Lets the tasks from a position on share the device. The forward goes first: its activation
     /// is taken at the start.
     fn join(&mut self, first: usize, span: Span) {
@@ -360,8 +399,8 @@ impl<'a> Run<'_, 'a> {
             Ok(index) if index < n_stages => index,
             _ => {
                 self.writer.machine.spend(REFUSAL, line.stage.expr)?;
-                let error = no_such_stage(stage, n_stages, line, self.device);
-                self.writer.report.add(self.own_stage(line, error));
+                let error = refused_task::no_such_stage(stage, n_stages, line, self.device);
+                self.writer.report.add(self.with_stage(line, error));
                 return Ok(());
             }
         };
@@ -394,9 +433,12 @@ impl<'a> Run<'_, 'a> {
             self.writer.report.add(if line.microbatch.is_none() && !is_home {
                 self.elsewhere(line, StageId::from_index(stage))
             } else if none_left {
-                none_left_here(line, stage, self.device)
+                refused_task::none_left_here(line, stage, self.device)
+            } else if let Some(both) = self.twice_backward(line, stage) {
+                both
             } else {
-                no_such_microbatch(line, stage, microbatch, n_microbatches)
+                let error = refused_task::no_such_microbatch(line, stage, microbatch, n_microbatches);
+                refused_task::with_range(line, &self.loops, error)
             });
             return Ok(None);
         };
@@ -406,7 +448,7 @@ impl<'a> Run<'_, 'a> {
             None => first,
             Some(slice) => {
                 let Some(slice) = u32::try_from(slice).ok().filter(|slice| *slice < slices.count()) else {
-                    self.writer.report.add(no_such_slice(line, stage, slice, slices));
+                    self.writer.report.add(refused_task::no_such_slice(line, stage, slice, slices));
                     return Ok(None);
                 };
                 // The order of slices is its own inverse.
@@ -424,6 +466,38 @@ impl<'a> Run<'_, 'a> {
         let message = format!("`{kind}` of {stage} is in the order of {device}, but {stage} lives on {homes}");
         let error = Diagnostic::error(Code::WrongDevice, line.span, format!("on {device} too"), message)
             .label(self.place, format!("places {stage} on {homes}"));
+        self.with_stage(line, error)
+    }
+
+    /// What is wrong where a stage runs `BW` and a half of it on the same microbatches; nothing where that is not so.
+    fn twice_backward(&self, line: &Line<'a>, stage: usize) -> Option<Diagnostic> {
+        let all = (self.writer.n_microbatches * self.writer.slices.count()) as usize;
+        let of = |kind| self.order.iter().filter(move |one| one.task.kind == kind && one.task.stage.index() == stage);
+        let count = |kind| of(kind).count();
+        let half = match line.kind {
+            TaskKind::BackwardInput | TaskKind::BackwardWeight => line.kind,
+            TaskKind::Backward if count(TaskKind::BackwardWeight) == 0 => TaskKind::BackwardInput,
+            TaskKind::Backward => TaskKind::BackwardWeight,
+            TaskKind::Forward | TaskKind::Recompute | TaskKind::Update => return None,
+        };
+        let (fused, halves) = (count(TaskKind::Backward), count(half));
+        let is_other = |kind| kind == half || count(kind) == 0;
+        let is_twice = line.microbatch.is_none()
+            && [TaskKind::BackwardInput, TaskKind::BackwardWeight].into_iter().all(is_other)
+            && fused + halves >= all
+            && fused > 0;
+        let other = if line.kind == TaskKind::Backward { half } else { TaskKind::Backward };
+        let first = self.writer.origins[usize::from(of(other).next().filter(|_| is_twice)?.origin)];
+        let [both, one] = if other == half { [line.span, first] } else { [first, line.span] };
+        Some(refused_task::twice_backward(half, one, both))
+    }
+
+    /// An error about the stage of a task, with what was probably meant: stage and microbatch the other way round, or
+    /// the stage of the device.
+    fn with_stage(&self, line: &Line<'a>, error: Diagnostic) -> Diagnostic {
+        if refused_task::is_swapped(line, self.variable, &self.loops) {
+            return refused_task::with_swap(line, error);
+        }
         self.own_stage(line, error)
     }
 
@@ -496,38 +570,4 @@ fn turns_allowed(turns: i64, code: &Resolved<'_>) -> Result<(), Fault> {
         return Err(Box::new(Diagnostic::error(Code::TooLarge, code.expr.span, "too many turns", message)));
     }
     Ok(())
-}
-
-fn no_such_stage(stage: i64, n_stages: usize, line: &Line<'_>, device: DeviceId) -> Diagnostic {
-    let last = n_stages - 1;
-    let message = format!("`{}` names stage {stage}, but stages are s0 to s{last}", line.kind.letters());
-    Diagnostic::error(Code::TaskOutside, line.stage.expr.span, format!("this is {stage} on {device}"), message)
-}
-
-fn no_such_microbatch(line: &Line<'_>, stage: usize, microbatch: i64, n_microbatches: u32) -> Diagnostic {
-    let (kind, last) = (line.kind.letters(), n_microbatches - 1);
-    let message = format!("`{kind}` of s{stage} names microbatch {microbatch}, but microbatches are m0 to m{last}");
-    match &line.microbatch {
-        Some(code) => Diagnostic::error(Code::TaskOutside, code.expr.span, format!("this is {microbatch}"), message),
-        None => {
-            let label = format!("number {} of its kind for s{stage}", microbatch + 1);
-            Diagnostic::error(Code::TaskOutside, line.span, label, message)
-                .help("without a microbatch, a task takes the one after the last of its kind and stage")
-        }
-    }
-}
-
-fn none_left_here(line: &Line<'_>, stage: usize, device: DeviceId) -> Diagnostic {
-    let kind = line.kind.letters();
-    let message = format!("`{kind}` of s{stage} is on {device} once more than s{stage} has microbatches there");
-    Diagnostic::error(Code::TaskOutside, line.span, format!("none is left on {device}"), message)
-        .help("`place` says which microbatches of a stage run on which device; others run on other replicas")
-}
-
-fn no_such_slice(line: &Line<'_>, stage: usize, slice: i64, slices: Slices) -> Diagnostic {
-    let (kind, last) = (line.kind.letters(), slices.count() - 1);
-    let message = format!("`{kind}` of s{stage} names slice {slice}, but slices are q0 to q{last}");
-    let span = line.slice.as_ref().map_or(line.span, |code| code.expr.span);
-    let error = Diagnostic::error(Code::TaskOutside, span, format!("this is {slice}"), message);
-    if last == 0 { error.help("say in how many slices microbatches are cut, for example `slices 2`") } else { error }
 }

@@ -96,22 +96,46 @@ fn changed_name(view: &View<'_>) -> Option<Mistake> {
     let is_step = matches!(view.token(mark), "+" | "-" | "*" | "/") && view.token(mark + 1) == "=";
     let is_doubled = matches!(view.token(mark), "+" | "-")
         && view.token(mark + 1) == view.token(mark)
-        && !is_word(view.token(mark + 2));
+        && (!is_word(view.token(mark + 2)) || view.begins_line(mark + 2));
     let name = mark.checked_sub(1)?;
     if !(is_step || is_doubled) || !is_name(view.token(name)) || !view.begins_line(name) {
         return None;
     }
+    let word = view.token(name);
+    let mistake =
+        Mistake::new(view.span(name, mark + 1), "keeps its value", format!("the value of `{word}` cannot change"));
+    if let Some((last, value)) = changed_value(view, name, mark) {
+        let meant = format!("let {word} = {value}");
+        return Some(mistake.help(format!("write `{meant}`")).replace(view.span(name, last), meant));
+    }
     let last = view.last_of_line(mark + 1);
     Some(
-        Mistake::new(
-            view.span(name, mark + 1),
-            "keeps its value",
-            format!("the value of `{}` cannot change", view.token(name)),
-        )
-        .help("give the new value a name of its own with `let`, or compute it from the number of the loop")
-        .remove(view.span(name, last))
-        .guess(),
+        mistake
+            .help("give the new value a name of its own with `let`, or compute it from the number of the loop")
+            .remove(view.span(name, last))
+            .guess(),
     )
+}
+
+/// The last token of `x += 1`, and the value `x + 1`, where a second `let` may name it: behind the first one, between
+/// the same braces, and before something that reads it.
+fn changed_value(view: &View<'_>, name: usize, mark: usize) -> Option<(usize, String)> {
+    let (word, sign) = (view.token(name), view.token(mark));
+    let opener = view.opener(name, &["{"])?;
+    let is_let = |index: usize| view.token(index) == "let" && view.token(index + 1) == word;
+    let first = (opener..name).rev().find(|index| is_let(*index) && view.opener(*index, &["{"]) == Some(opener));
+    if view.within() != Within::Order || first.is_none() {
+        return None;
+    }
+    let (last, value) = match view.token(mark + 1) {
+        "=" => {
+            let last = view.expression_behind(mark + 2)?;
+            let value = view.slice(mark + 2, last);
+            (last, if last > mark + 2 { format!("({value})") } else { value.to_owned() })
+        }
+        _ => (mark + 1, "1".to_owned()),
+    };
+    (view.token(last + 1) != "}").then(|| (last, format!("{word} {sign} {value}")))
 }
 
 /// `let x: int = 3`, and types in the brackets of a declaration.

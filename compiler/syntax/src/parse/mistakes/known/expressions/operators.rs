@@ -333,6 +333,16 @@ fn indexed(view: &View<'_>) -> Option<Mistake> {
 fn range(view: &View<'_>) -> Option<Mistake> {
     let is_range = view.word(0) == "." && view.word(1) == "." && view.expects_operator();
     let last = view.expression_behind(view.at + 2).filter(|_| is_range)?;
+    let first = (0..view.at).rev().find(|index| matches!(view.token(*index), "in" | "on" | "=" | "{" | "(" | "["));
+    if view.slice(first?, view.at - 1).contains("..") {
+        let step = view.slice(view.at + 2, last);
+        return Some(
+            Mistake::new(view.span(view.at, last), "not a step", "a range has no step")
+                .help(format!("a range counts one by one; compute what you need from its number: `{step} * k`"))
+                .remove(view.span(view.at, last))
+                .guess(),
+        );
+    }
     Some(
         Mistake::new(view.span(view.at, view.at + 1), "not an operator", "a range is not a number")
             .help("a range stands alone, behind `on`, `then`, `else` or the `in` of a loop")

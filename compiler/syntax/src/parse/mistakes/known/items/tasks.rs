@@ -36,8 +36,9 @@ fn other_letter(view: &View<'_>) -> Option<Mistake> {
     let kinds = [Rule::kind, Rule::task, Rule::block_task, Rule::pair, Rule::duration];
     let others = [Rule::cost_name, Rule::cost_entry, Rule::cost_pair, Rule::activation_name, Rule::activation_entry];
     let is_at = view.expects(&kinds) || view.expects(&others);
-    // `i = i + 1` names a number, and no kind of task.
-    let is_given = view.word(1) == "=" && view.within() == Within::Order;
+    // `w = w + 1` and `w += 1` name a number, and no kind of task.
+    let is_changed = matches!(view.word(1), "+" | "-" | "*" | "/") && matches!(view.word(2), "=" | "+" | "-");
+    let is_given = (view.word(1) == "=" || is_changed) && view.within() == Within::Order;
     let (letter, what) = foreign::letter(word).filter(|(letter, _)| is_at && !is_given && *letter != word)?;
     let message = format!("unknown kind of task `{word}`");
     Some(
