@@ -14,7 +14,8 @@ from torch.nn import Parameter
 
 from ..errors import StageError
 from ..program import Program
-from .agreement import agree
+from .agreement import RankFacts, agree, headline
+from .arguments import require_program, wrong_type
 from .batches import (
     Batch,
     Batches,
@@ -34,11 +35,12 @@ from .device_list import DeviceList, Machine, keep_gathered, translate
 from .fit import cut_of, find_device, require_stages
 from .grad_scaler import PipelineGradScaler
 from .known_shapes import KnownShapes, input_forms
+from .names import Names, OriginalName, original_names
 from .stage.flow import Step
 from .stage.slices import Carrying
 from .stage.split_report import SplitReport
 from .stage.tasks import LossFunction, StageTasks
-from .state import Names, load_model_state, load_optimizer_state, model_state, optimizer_state
+from .state import held_state, load_model_state, load_optimizer_state, model_state, optimizer_state
 from .transport import Transport, control_group
 from .watchdog import Watchdog
 from .weights import ownership
@@ -76,7 +78,8 @@ class Runner:
             `device`.
         loss_fn: Called as `loss_fn(output, *targets)` with the output of the last stage and the targets of a
             microbatch; returns the mean loss of the microbatch, of shape `[]`. Without it the last stage's module is
-            called with the targets behind its other arguments, and returns the loss itself.
+            called with the targets behind its other arguments, and returns the loss itself. The ranks of the last
+            stage need it where any rank has it.
         device: Where the modules are. By default that of their parameters.
         group: The process group whose ranks run the devices, or a mesh of one dimension, such as `mesh["pipe"]`; by
             default all ranks. Its backend carries the tensors: gloo on CPUs, nccl on GPUs. Where it is not all ranks, a
@@ -95,13 +98,14 @@ class Runner:
         synchronise: Whether replicas and tied weights start with the values of the first device that holds them.
         names: What the stages' weights are called in the original model, for `state_dict`: by stage a prefix, such as
             `{3: "layers.3"}`, or a mapping of prefixes, such as `{3: {"0": "layers.6", "1": "layers.7"}}`. Without it
-            names are `stage.name`.
+            names are `stage.name`. Two weights have one name only where they are tied.
         patience: Seconds after which a rank that does not get on in a step says on standard error at which instruction
             it stands, and what it waits for; `None` keeps it silent.
 
     Raises:
         UnsupportedError: Nobody adds up the gradients of tied weights, or torch is too old to make process groups
             within a group.
+        TypeError: An argument is of another type, such as a `program` that is not compiled yet.
         ProgramError: Ranks have different programs; on all of them.
         StageError: The modules do not fit the program, or not with data parallelism of their own. Where that is so on
             one rank, all ranks raise one.
@@ -123,23 +127,32 @@ class Runner:
         names: Names | None = None,
         patience: float | None = 60.0,
     ) -> None:
+        require_program(program)
+        wrong = wrong_type(stages, loss_fn, optimizer, names)
         if not dist.is_initialized():
-            raise StageError("torch.distributed is not initialised: call `torch.distributed.init_process_group` first")
+            raise wrong or StageError(
+                "torch.distributed is not initialised: call `torch.distributed.init_process_group` first"
+            )
         group = group.get_group() if isinstance(group, DeviceMesh) else group
         whole = dist.group.WORLD if group is None else group
         assert isinstance(whole, dist.ProcessGroup), "the default group is there"
         self.program = program
         self.rank = dist.get_rank(whole)
-        self.stages = dict(stages)
+        self.stages = dict(stages) if wrong is None else {}
         self._tied = dict(tied or {})
         self._names = names
         self._has_optimizer = optimizer is not None
         control = control_group(whole)
-        failure = None
+        failure: Exception | None = None
+        known: tuple[OriginalName, ...] = ()
         try:
+            if wrong is not None:
+                raise wrong
             self._require_fit(dist.get_world_size(whole), optimizer)
             self._device = find_device(self.rank, self.stages, device, dist.get_backend(whole))
             self._owners = ownership.tie(program, self.rank, self.stages, self._tied, optimizer is not None)
+            if names is not None:
+                known = original_names(self.stages, names, self._tied, held_state(self.stages))
         except Exception as error:
             failure = error
         settings = {
@@ -148,9 +161,12 @@ class Runner:
             "synchronise=": synchronise,
             "tied=": dict(sorted(self._tied.items())),
             "optimizer=": "not given" if optimizer is None else "given",
+            "names=": "not given" if names is None else "given",
             "the cut of the model": cut_of(self.stages),
         }
-        agree(control, program, settings, failure)
+        told = None if failure is None else headline(failure)
+        texts = {name: str(value) for name, value in settings.items()}
+        agree(control, program, RankFacts(texts, loss_fn is not None, known, told), failure)
         own = program.devices[self.rank]
         transport = Transport(program, whole, control, self._device)
         ranks = ownership.Ranks(self.rank, dist.get_process_group_ranks(whole), whole, control)
