@@ -112,6 +112,11 @@ def names_that_are_wrong(rank: int, group: Any) -> list[str]:
         except pipec.StageError as error:
             said.append(str(error))
     _, runner = scenes.chain("std:1f1b", rank, group)
+    optimizer = models.adam(runner.parameters())
+    try:
+        runner.load_optimizer_state_dict(optimizer.state_dict(), optimizer)
+    except pipec.StageError as error:
+        said.append(str(error))
     return [*said, *runner.state_dict()]
 
 
@@ -121,11 +126,13 @@ def test_what_is_missing_is_named(cluster: Cluster) -> None:
         "`names=` has no entry for stage 0: give its prefix in the original model, or a mapping",
         "`names=` does not say what `table.weight` of stage 0 is in the original model: it has ['words']",
         "`table.weight` is not in the state, which has `some`",
+        "the state is as `optimizer.state_dict()` makes it, which knows weights by their number: "
+        "`runner.optimizer_state_dict(optimizer)` makes one by their names in the original model",
         "0.table.weight",
     ]
     assert last[:2] == [f"rank 0 cannot make its runner: {one}" for one in first[:2]]
     assert last[2] == "`head.head.weight` is not in the state, which has `some`"
-    assert last[3:] == ["1.head.weight", "1.head.bias"]
+    assert last[4:] == ["1.head.weight", "1.head.bias"]
 
 
 def names_that_collide(rank: int, group: Any) -> list[str]:

@@ -59,16 +59,38 @@ def agree(control: dist.ProcessGroup, program: Program, mine: RankFacts, failure
             f"{'; '.join([*_differing([{_NAME: one[_NAME]} for one in counts], 'is'), *differing])}. "
             "Compile the same target with the same options on all ranks, or load one file"
         )
-    if failure is not None:
-        raise failure
-    failed = [rank for rank, one in enumerate(facts) if one.failure is not None]
-    if failed:
-        raise StageError(f"rank {failed[0]} cannot make its runner: {facts[failed[0]].failure}")
+    _raise_first([one.failure for one in facts], failure, "cannot make its runner")
     differing = _differing([one.settings for one in facts], "is")
     if differing:
         raise StageError(f"ranks make their runners with different settings: {'; '.join(differing)}")
     _require_loss(program, [one.has_loss_fn for one in facts])
     require_distinct([name for one in facts for name in one.names])
+
+
+def raise_together(control: dist.ProcessGroup, failure: Exception | None, verb: str) -> None:
+    """Raises the failure of this rank, or tells that of another one. A collective call.
+
+    Args:
+        control: The group over which objects are exchanged.
+        failure: What this rank has found wrong.
+        verb: What a rank with a failure cannot do.
+
+    Raises:
+        StageError: Another rank has failed.
+        Exception: The failure of this rank.
+    """
+    all_of: list[Any] = [None] * dist.get_world_size(control)
+    dist.all_gather_object(all_of, None if failure is None else headline(failure), group=control)
+    _raise_first(all_of, failure, verb)
+
+
+def _raise_first(failures: list[str | None], failure: Exception | None, verb: str) -> None:
+    """Raises the failure of this rank, or else one that tells the first of another one."""
+    if failure is not None:
+        raise failure
+    failed = [rank for rank, one in enumerate(failures) if one is not None]
+    if failed:
+        raise StageError(f"rank {failed[0]} {verb}: {failures[failed[0]]}")
 
 
 def _require_loss(program: Program, has_loss_fn: list[bool]) -> None:

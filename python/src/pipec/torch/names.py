@@ -119,8 +119,16 @@ def require_distinct(found: Iterable[OriginalName]) -> None:
 
 
 def _owner(key: str, tied: Mapping[str, str]) -> str:
+    """The weight that a weight is; names of states have no `module.` of `DistributedDataParallel`, ties do."""
+    owners = {_unwrapped(member): _unwrapped(owner) for member, owner in tied.items()}
+    key = _unwrapped(key)
     seen = {key}
-    while key in tied and tied[key] not in seen:
-        key = tied[key]
+    while key in owners and owners[key] not in seen:
+        key = owners[key]
         seen.add(key)
     return key
+
+
+def _unwrapped(name: str) -> str:
+    stage, _, own = name.partition(".")
+    return f"{stage}.{own.removeprefix('module.')}"

@@ -58,10 +58,15 @@ def load_optimizer_state(
     """Loads what of a state belongs to the weights of some optimizers.
 
     Raises:
-        StageError: Something of theirs is missing.
+        StageError: Something of theirs is missing, or the state is one of `optimizer.state_dict()`.
     """
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
 
+    if {"state", "param_groups"} <= state.keys():
+        raise StageError(
+            "the state is as `optimizer.state_dict()` makes it, which knows weights by their number: "
+            "`runner.optimizer_state_dict(optimizer)` makes one by their names in the original model"
+        )
     chosen = {key: _found(state, _renamed(names, key)) for key in _flat(stages, optimizers)}
     options = StateDictOptions(flatten_optimizer_state_dict=True)
     set_optimizer_state_dict(_together(stages), list(optimizers), optim_state_dict=chosen, options=options)
