@@ -15,6 +15,7 @@ from test_updates import pipeline
 from torch import nn
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
+from torch.nn.parallel import DistributedDataParallel
 
 import pipec
 from pipec import Program
@@ -141,6 +142,8 @@ def names_that_collide(rank: int, group: Any) -> list[str]:
     program = pipec.compile("std:1f1b", devices=2, microbatches=2)
     linear: dict[int, nn.Module] = {0: nn.Linear(2, 2), 1: nn.Linear(2, 2)}
     norms: dict[int, nn.Module] = {0: nn.BatchNorm1d(2, affine=False), 1: nn.BatchNorm1d(2, affine=False)}
+    alone = scenes._own()
+    wrapped: dict[int, nn.Module] = {s: DistributedDataParallel(nn.Linear(2, 2), process_group=alone) for s in (0, 1)}
     same = {0: "a", 1: "a"}
     cases: list[tuple[dict[int, nn.Module], dict[str, Any]]] = [
         (linear, {"names": same}),
@@ -148,6 +151,8 @@ def names_that_collide(rank: int, group: Any) -> list[str]:
         (linear, {"names": {0: {"weight": "a.w", "bias": "a.w"}, 1: "b"}}),
         (linear, {"names": same, "tied": {"1.weight": "0.weight", "1.bias": "0.bias"}}),
         (norms, {"names": same}),
+        (wrapped, {"names": same, "tied": {"1.module.weight": "0.module.weight", "1.module.bias": "0.module.bias"}}),
+        (wrapped, {"names": same}),
     ]
     for modules, options in cases:
         try:
@@ -159,11 +164,12 @@ def names_that_collide(rank: int, group: Any) -> list[str]:
 
 
 def test_names_that_collide_are_refused_on_all_ranks(cluster: Cluster) -> None:
-    for stages, given, within, tied, buffers in cluster.run(names_that_collide, 2):
-        assert stages.startswith("with `names=`, stages 0 and 1 name `weight` and `weight` both `a.weight`: a check")
+    for stages, given, within, tied, buffers, tied_in_ddp, in_ddp in cluster.run(names_that_collide, 2):
+        for said in (stages, in_ddp):
+            assert said.startswith("with `names=`, stages 0 and 1 name `weight` and `weight` both `a.weight`: a check")
         assert given.endswith("different settings: names= is given on rank 0, not given on rank 1")
         assert within.startswith("with `names=`, stage 0 names `bias` and `weight` both `a.w`")
-        assert tied == "" and buffers == ""
+        assert tied == buffers == tied_in_ddp == ""
 
 
 def scheduled(rank: int, group: Any, target: str) -> dict[str, Any]:

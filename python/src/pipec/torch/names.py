@@ -119,7 +119,7 @@ def require_distinct(found: Iterable[OriginalName]) -> None:
 
 
 def _owner(key: str, tied: Mapping[str, str]) -> str:
-    """The weight that a weight is; names of states have no `module.` of `DistributedDataParallel`, ties do."""
+    """The weight that a weight is; names of states lack those of wrappers, which ties have."""
     owners = {_unwrapped(member): _unwrapped(owner) for member, owner in tied.items()}
     key = _unwrapped(key)
     seen = {key}
@@ -131,4 +131,5 @@ def _owner(key: str, tied: Mapping[str, str]) -> str:
 
 def _unwrapped(name: str) -> str:
     stage, _, own = name.partition(".")
-    return f"{stage}.{own.removeprefix('module.')}"
+    kept = [part for part in own.split(".") if part not in ("_orig_mod", "_checkpoint_wrapped_module")]
+    return f"{stage}.{'.'.join(kept).removeprefix('module.')}"
