@@ -270,6 +270,9 @@ _MISTAKES: dict[str, Callable[[int, Any], None]] = {
     "too_few_stages": lambda rank, group: _pair(rank, group, []),
     "wrong_world": lambda rank, _: _pair(0, _own(), [0]),
     "no_inputs": lambda rank, _: _step(rank, None, _ROWS),
+    "no_targets_at_all": lambda rank, _: _step(rank, _ROWS, None),
+    "no_targets_for_a_module": lambda rank, _: _step(rank, _ROWS, None, loss_fn=nn.CrossEntropyLoss()),
+    "too_few_targets": lambda rank, _: _step(rank, _ROWS, _ROWS[:2]),
     "no_targets": lambda rank, _: _step(rank, _ROWS, [None, None]),
     "uneven_batch": lambda rank, _: _step(rank, torch.zeros(7), _ROWS),
     "wrong_list": lambda rank, _: _step(rank, [_ROWS] * 3, _ROWS),
@@ -285,6 +288,44 @@ _MISTAKES: dict[str, Callable[[int, Any], None]] = {
     "replicas_that_differ": lambda rank, group: _differing(rank, group),
     "too_few_values": _skips,
 }
+
+
+def mistakes_of_one_rank(rank: int, group: Any) -> list[str]:
+    """What is said of an evaluation whose batch is wrong on one rank, and the losses of one that is right behind it."""
+    program, runner = chain("std:1f1b", rank, group)
+    inputs, targets = models.batch(program, 3)
+    first = rank == 0
+    cases: list[tuple[Any, Any]] = [
+        (inputs[:7] if first else None, targets),
+        (None, targets),
+        (inputs, None if rank == 1 else targets),
+        (inputs, targets[:7] if rank == 1 else None),
+        ({9: inputs} if first else inputs, targets),
+        (inputs if first else None, ["words"] if rank == 1 else None),
+    ]
+    said = []
+    for given, goals in cases:
+        try:
+            runner.evaluate(given, goals)
+        except pipec.StageError as error:
+            said.append(str(error))
+    assert len(runner.evaluate(inputs, targets)) == (0 if first else 4)
+    assert len(runner.step(inputs, targets)) == (0 if first else 4)
+    return said
+
+
+class _OutputAlone(nn.Module):
+    def forward(self, output: Tensor) -> Tensor:
+        return output.square().mean()
+
+
+def losses_without_targets(rank: int, group: Any) -> list[int]:
+    """How many losses there are where these need no targets."""
+    found = []
+    for loss_fn in (lambda output: output.mean(), _OutputAlone(), lambda output, weight=2.0: weight * output.mean()):
+        program, runner = chain("std:1f1b", rank, group, loss_fn=loss_fn)
+        found.append(len(runner.step(models.batch(program, 3)[0])))
+    return found
 
 
 def evaluation_of_shares(rank: int, group: Any, text: str) -> tuple[list[float], list[float]]:

@@ -71,6 +71,70 @@ def test_a_failure_of_one_rank_is_that_of_all(cluster: Cluster) -> None:
         assert said.startswith("rank 3 cannot make its runner: gloo carries")
 
 
+def loss_of_some(rank: int, group: Any, ranks: list[int]) -> str:
+    """What is said where only some ranks give a loss function."""
+    program = pipec.compile("std:1f1b", devices=2, microbatches=2)
+    try:
+        loss_fn = models.loss if rank in ranks else None
+        scenes.runner_of(program, rank, group, models.chain(program), loss_fn=loss_fn)
+    except pipec.StageError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("ranks", [[], [1], [0, 1]])
+def test_only_the_last_stage_needs_a_loss(cluster: Cluster, ranks: list[int]) -> None:
+    assert cluster.run(loss_of_some, 2, ranks) == ["", ""]
+
+
+def test_a_last_stage_without_a_loss_is_named_on_all_ranks(cluster: Cluster) -> None:
+    said = "rank 1 has the last stage, but no loss_fn: rank 0 has one; give it to all ranks"
+    assert cluster.run(loss_of_some, 2, [0]) == [said, said]
+
+
+def wrong_types(rank: int, group: Any) -> list[tuple[str, str]]:
+    """What is said of arguments of other types, by the first rank and by the other."""
+    program = pipec.compile("std:1f1b", devices=2, microbatches=2)
+    mine = {stage: models.chain(program)[stage] for stage in program.stages_on(rank)}
+    optimizer = torch.optim.SGD(mine[rank].parameters(), lr=0.1)
+    cases: list[tuple[Any, Any, dict[str, Any]]] = [
+        ("std:1f1b", mine, {}),
+        (program, list(mine.values()), {}),
+        (program, {rank: "module"}, {}),
+        (program, mine, {"optimizer": optimizer}),
+        (program, mine, {"loss_fn": "loss"}),
+        (program, mine, {"names": "layers"}),
+        # A mistake of one rank is told to the other one.
+        (program, list(mine.values()) if rank == 0 else mine, {}),
+    ]
+    said = []
+    for given, stages, options in cases:
+        try:
+            pipec.Runner(given, stages, group=group, **options)
+        except (TypeError, pipec.StageError) as error:
+            said.append((type(error).__name__, str(error)))
+    return said
+
+
+def test_arguments_of_wrong_types_are_named(cluster: Cluster) -> None:
+    first, other = cluster.run(wrong_types, 2)
+    expected = [
+        'the first argument is a str, expected a `Program`: compile it first, `pipec.compile("std:1f1b", devices=',
+        "stages are a list, expected a dict of modules by stage, such as `{0: module}`",
+        "stages have a str for 0, expected an `nn.Module` for the number of its stage",
+        "`optimizer=` is an instance of `SGD`, expected a function or class that makes one from parameters, such as "
+        "`partial(SGD, lr=..)`",
+        "`loss_fn` is a str, expected a function of output and targets",
+        "`names=` is a str, expected a dict by stage",
+        "stages are a list",
+    ]
+    assert [kind for kind, _ in first] == ["TypeError"] * len(expected)
+    for (_, said), start in zip(first, expected):
+        assert said.startswith(start), said
+    assert other[-1][0] == "StageError"
+    assert other[-1][1].startswith("rank 0 cannot make its runner: TypeError: stages are a list")
+
+
 class _Slow(nn.Module):
     """Sleeps in its second forward."""
 

@@ -7,10 +7,12 @@ import subprocess
 import sys
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import pipec
+from pipec.reports import tune_of
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -42,6 +44,62 @@ def test_a_rejected_source_has_diagnostics_with_their_place() -> None:
     assert f"[{first.code}]" in str(found)
     with pytest.raises(pipec.CompileError, match=first.code):
         found.require()
+
+
+UNKNOWN_WORD = "schedule mine {\n stages D\n plaze s on s\n"
+
+
+def test_what_cannot_be_drawn_is_shown_as_diagnostics() -> None:
+    found = pipec.check(pipec.Source(UNKNOWN_WORD), devices=2)
+    for shown in (found._repr_html_(), pipec.plot(pipec.Source(UNKNOWN_WORD), devices=2)._repr_html_()):
+        assert shown.startswith("<pre") and "font-family: monospace" in shown
+        assert "unknown keyword `plaze`" in shown and "&lt;stdin&gt;:3:2" in shown and "<stdin>" not in shown
+    wrong = pipec.plot("std:1f1b", cost="X")
+    assert "invalid value `X` for `cost=`" in wrong._repr_html_()
+    assert "<iframe" in pipec.check("std:1f1b", memory=1)._repr_html_()
+
+
+def test_what_is_required_is_told_as_by_compile() -> None:
+    source = pipec.Source(UNKNOWN_WORD)
+    with pytest.raises(pipec.CompileError) as of_compile:
+        pipec.compile(source, devices=2)
+    with pytest.raises(pipec.CompileError) as of_check:
+        pipec.check(source, devices=2).require()
+    assert str(of_check.value) == str(of_compile.value) and "3 │  plaze s on s" in str(of_check.value)
+    with pytest.raises(pipec.CompileError, match="run backward tasks on d0 earlier"):
+        pipec.check("std:1f1b", memory=1).require()
+
+
+def test_results_are_short_texts() -> None:
+    assert repr(pipec.compile("std:1f1b")) == "Program(1f1b: 4 devices, 4 stages, 8 microbatches, 512 instructions)"
+    found = pipec.check("std:1f1b")
+    assert repr(found) == ("Check(1f1b: accepted, 4 devices, 4 stages, 8 microbatches, 512 instructions, makespan 33)")
+    assert repr(pipec.check(pipec.Source(STUCK))).startswith("Check(stuck: rejected, 1 diagnostic)")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"cost": "X"}, "error: invalid value `X` for `cost=`: `X`: expected name=number"),
+        ({"devices": -2}, "error: invalid value `-2` for `devices=`: expected a whole number"),
+        ({"zero": 7}, "error: invalid value `7` for `zero=`: expected 0, 1, 2 or 3"),
+    ],
+)
+def test_wrong_options_are_told_in_words_of_python(options: Any, said: str) -> None:
+    with pytest.raises(pipec.CompileError) as error:
+        pipec.check("std:1f1b", **options)
+    assert str(error.value).startswith(said) and "--" not in str(error.value) and "sage" not in str(error.value)
+
+
+def test_tune_needs_a_cluster() -> None:
+    with pytest.raises(TypeError, match=r'`tune` needs `cluster=`: .* such as `cluster="cluster.toml"`'):
+        pipec.tune("std:1f1b")
+    found = tune_of({"ok": False, "target": "mine.pipe"})
+    assert not found.ok and repr(found) == "Tune(mine.pipe: nothing fits)"
+    assert str(found) == "nothing that was tried for mine.pipe fits"
+    assert found._repr_html_().startswith("<pre")
+    with pytest.raises(pipec.CompileError):
+        found.as_source()
 
 
 def test_wrong_use_is_an_error() -> None:
@@ -78,8 +136,41 @@ def test_tune_lists_candidates(tmp_path: Path) -> None:
     assert first.step <= second.step and first.peak_bytes > 0
     assert found.columns["step"] == [first.step, second.step]
     assert found._repr_html_().count("<tr>") == 3
+    assert repr(found).endswith(
+        f"2 candidates, the first {first.schedule} on 4 devices, 128 microbatches, {first.step:.6g} ms)"
+    )
+    head, *rows = str(found).splitlines()
+    assert head.split()[:3] == ["step", "MFU", "mean"] and len(rows) == 2
+    assert rows[0].endswith(f"{first.schedule}, zero 1, sequence parallel")
+    program = pipec.compile(found.as_source())
+    assert (program.n_devices, program.n_microbatches) == (4, 128)
+    assert pipec.check(found.as_source()).schedule == first.schedule
     found.save(tmp_path / "best.pipe")
     assert "llama3_70b" in (tmp_path / "best.pipe").read_text()
+
+
+def test_an_order_that_tune_has_found_is_a_target() -> None:
+    source = """// Found by `pipec tune`
+pipeline mine {
+    model "sizes.json"(
+        sequence = 8,
+        rows = 1
+    )
+    devices 2 memory 80GiB
+    microbatches 3
+    schedule found
+    offload optimizer
+}
+
+schedule found {
+    stages D
+    place s on s
+    block every 3 { F[s] at s  BW[s] at D + 2 * (D - 1 - s) }
+}
+"""
+    found = tune_of({"ok": True, "target": "mine.pipe", "source": source})
+    program = pipec.compile(found.as_source())
+    assert (program.n_devices, program.n_stages, program.n_microbatches) == (2, 2, 3)
 
 
 def test_pictures_are_pages_and_figures(tmp_path: Path) -> None:

@@ -72,6 +72,26 @@ def test_weights_are_updated_alike(cluster: Cluster) -> None:
     assert answers[1] == answers[2] == []
 
 
+def test_a_mistake_of_one_rank_in_an_evaluation_is_told_to_all(cluster: Cluster) -> None:
+    of_first, of_last = cluster.run(scenes.mistakes_of_one_rank, 2)
+    expected = [
+        (0, "inputs of shape [7] cannot be cut into 4 equal microbatches along their first axis"),
+        (0, "rank 0 runs stage 0, which takes inputs, but has none of microbatch 0"),
+        (1, "rank 1 runs stage 1, which computes the loss, but has no targets of microbatch 0"),
+        (1, "targets of shape [7] cannot be cut into 4 equal microbatches along their first axis"),
+        (0, "inputs for stages [9], but `1f1b` has 2"),
+        (1, "targets have str where a tensor was expected"),
+    ]
+    assert len(of_first) == len(of_last) == len(expected)
+    for said, (rank, text) in zip(zip(of_first, of_last), expected):
+        assert said[rank] == text
+        assert said[1 - rank] == f"rank {rank} cannot evaluate its batch: {text}"
+
+
+def test_a_loss_may_need_no_targets(cluster: Cluster) -> None:
+    assert cluster.run(scenes.losses_without_targets, 2) == [[0, 0, 0], [4, 4, 4]]
+
+
 @pytest.mark.parametrize(
     ("scene", "message"),
     [
@@ -80,6 +100,9 @@ def test_weights_are_updated_alike(cluster: Cluster) -> None:
         ("wrong_world", r"`1f1b` is for 2 devices, but the group has 1 ranks"),
         ("no_inputs", "which takes inputs, but has none of microbatch 0"),
         ("no_targets", "which computes the loss, but has no targets of microbatch 0"),
+        ("no_targets_at_all", "rank 0 runs stage 0, which computes the loss, but has no targets of microbatch 0"),
+        ("no_targets_for_a_module", "which computes the loss, but has no targets of microbatch 0"),
+        ("too_few_targets", "targets have 2 rows, but inputs have 4: each row needs a target"),
         ("uneven_batch", r"inputs of shape \[7\] cannot be cut into 2 equal microbatches"),
         ("wrong_list", "inputs are a list of 3, but the program has 2 microbatches"),
         ("not_a_tensor", "inputs have str where a tensor was expected"),

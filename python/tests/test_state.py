@@ -15,6 +15,7 @@ from test_updates import pipeline
 from torch import nn
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
+from torch.nn.parallel import DistributedDataParallel
 
 import pipec
 from pipec import Program
@@ -106,12 +107,17 @@ def names_that_are_wrong(rank: int, group: Any) -> list[str]:
     """What is said of names, and of states, that lack something."""
     said = []
     for names in ({1: "head"}, {0: {"words": "embedding"}, 1: "head"}, {0: "", 1: "head"}):
-        _, runner = scenes.chain("std:1f1b", rank, group, names=names)
         try:
+            _, runner = scenes.chain("std:1f1b", rank, group, names=names)
             runner.load_state_dict({"some": torch.zeros(1)})
         except pipec.StageError as error:
             said.append(str(error))
     _, runner = scenes.chain("std:1f1b", rank, group)
+    optimizer = models.adam(runner.parameters())
+    try:
+        runner.load_optimizer_state_dict(optimizer.state_dict(), optimizer)
+    except pipec.StageError as error:
+        said.append(str(error))
     return [*said, *runner.state_dict()]
 
 
@@ -121,10 +127,49 @@ def test_what_is_missing_is_named(cluster: Cluster) -> None:
         "`names=` has no entry for stage 0: give its prefix in the original model, or a mapping",
         "`names=` does not say what `table.weight` of stage 0 is in the original model: it has ['words']",
         "`table.weight` is not in the state, which has `some`",
+        "the state is as `optimizer.state_dict()` makes it, which knows weights by their number: "
+        "`runner.optimizer_state_dict(optimizer)` makes one by their names in the original model",
         "0.table.weight",
     ]
-    assert last[0] == "`head.head.weight` is not in the state, which has `some`"
-    assert last[3:] == ["1.head.weight", "1.head.bias"]
+    assert last[:2] == [f"rank 0 cannot make its runner: {one}" for one in first[:2]]
+    assert last[2] == "`head.head.weight` is not in the state, which has `some`"
+    assert last[4:] == ["1.head.weight", "1.head.bias"]
+
+
+def names_that_collide(rank: int, group: Any) -> list[str]:
+    """What is said of two stages with one name, of other wrong names, and of names that are right."""
+    said = []
+    program = pipec.compile("std:1f1b", devices=2, microbatches=2)
+    linear: dict[int, nn.Module] = {0: nn.Linear(2, 2), 1: nn.Linear(2, 2)}
+    norms: dict[int, nn.Module] = {0: nn.BatchNorm1d(2, affine=False), 1: nn.BatchNorm1d(2, affine=False)}
+    alone = scenes._own()
+    wrapped: dict[int, nn.Module] = {s: DistributedDataParallel(nn.Linear(2, 2), process_group=alone) for s in (0, 1)}
+    same = {0: "a", 1: "a"}
+    cases: list[tuple[dict[int, nn.Module], dict[str, Any]]] = [
+        (linear, {"names": same}),
+        (linear, {"names": {0: "a", 1: {"": "b"}} if rank == 0 else None}),
+        (linear, {"names": {0: {"weight": "a.w", "bias": "a.w"}, 1: "b"}}),
+        (linear, {"names": same, "tied": {"1.weight": "0.weight", "1.bias": "0.bias"}}),
+        (norms, {"names": same}),
+        (wrapped, {"names": same, "tied": {"1.module.weight": "0.module.weight", "1.module.bias": "0.module.bias"}}),
+        (wrapped, {"names": same}),
+    ]
+    for modules, options in cases:
+        try:
+            scenes.runner_of(program, rank, group, modules, device="cpu", **options)
+            said.append("")
+        except pipec.StageError as error:
+            said.append(str(error))
+    return said
+
+
+def test_names_that_collide_are_refused_on_all_ranks(cluster: Cluster) -> None:
+    for stages, given, within, tied, buffers, tied_in_ddp, in_ddp in cluster.run(names_that_collide, 2):
+        for said in (stages, in_ddp):
+            assert said.startswith("with `names=`, stages 0 and 1 name `weight` and `weight` both `a.weight`: a check")
+        assert given.endswith("different settings: names= is given on rank 0, not given on rank 1")
+        assert within.startswith("with `names=`, stage 0 names `bias` and `weight` both `a.w`")
+        assert tied == buffers == tied_in_ddp == ""
 
 
 def scheduled(rank: int, group: Any, target: str) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import keyword
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -106,7 +108,24 @@ def report(command: str, target: Target, options: Mapping[str, Any], more: Seque
 
 def failure(command: str, ended: subprocess.CompletedProcess[str]) -> CompileError:
     """An error with what the compiler said."""
-    return CompileError(ended.stderr.strip() or f"`pipec {command}` ended with code {ended.returncode}")
+    said = ended.stderr.strip()
+    return CompileError(_without_usage(said) or f"`pipec {command}` ended with code {ended.returncode}")
+
+
+def _without_usage(said: str) -> str:
+    """An error about an option of the command line, in the words of Python: `cost=` instead of `--cost <COSTS>`, and
+    neither usage nor hints of the command line.
+    """
+    if not said.endswith("For more information, try `--help`."):
+        return said
+    kept = [part for part in said.split("\n\n") if not part.lstrip().startswith(("Usage:", "For more", "tip:"))]
+    return re.sub(r"`?--([a-z-]+)(?: <[A-Z_=]+>)?`?", lambda found: f"`{_argument(found[1])}=`", "\n\n".join(kept))
+
+
+def _argument(option: str) -> str:
+    """The name in Python of an option: `for_` of `for`, `may_recompute` of `may-recompute`."""
+    name = {"set": "settings"}.get(option, option.replace("-", "_"))
+    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 def _options(options: Mapping[str, Any]) -> list[str]:
@@ -123,9 +142,9 @@ def _options(options: Mapping[str, Any]) -> list[str]:
             continue
         if name == "settings":
             for parameter, setting in sorted(value.items()):
-                arguments += ["--set", f"{parameter}={setting}"]
+                arguments.append(f"--set={parameter}={setting}")
         else:
-            arguments += [f"--{name}", os.fspath(value) if isinstance(value, os.PathLike) else str(value)]
+            arguments.append(f"--{name}={os.fspath(value) if isinstance(value, os.PathLike) else value}")
     return arguments
 
 
@@ -141,7 +160,7 @@ def flags(**given: Any) -> list[str]:
         if value is True:
             arguments.append(option)
         elif isinstance(value, (list, tuple)):
-            arguments += [option, ",".join(map(str, value))]
+            arguments.append(f"{option}={','.join(map(str, value))}")
         else:
-            arguments += [option, str(value)]
+            arguments.append(f"{option}={value}")
     return arguments

@@ -135,6 +135,7 @@ def tune(
 
         found = pipec.tune("llama3_70b.pipe", cluster="cluster.toml")
         found.save("best.pipe")
+        program = pipec.compile(found.as_source())
 
     Args:
         target: A pipeline whose model comes from a `config.json`.
@@ -149,8 +150,11 @@ def tune(
         **options: `cluster` (always), `settings` that hold a dimension fast, and the others of `pipec.Options`.
 
     Raises:
+        TypeError: `cluster` is missing.
         CompileError: The compiler is missing, an option is wrong or a file cannot be read.
     """
+    if options.get("cluster") is None:
+        raise TypeError('`tune` needs `cluster=`: the machines to run on, such as `cluster="cluster.toml"`')
     more = flags(
         batch=batch,
         schedules=None if schedules is None else list(schedules),

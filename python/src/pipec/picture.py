@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .command import Target, call, failure, flags
+from .errors import CompileError
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Picture:
             CompileError: The target cannot be drawn, or an option is wrong.
         """
         more = flags(for_=for_, width=width, height=height, title=title, crop=crop, show=show)
-        ended = call("plot", self.target, self.options, ["-o", os.fspath(path), "--quiet", *more])
+        ended = call("plot", self.target, self.options, ["-o", os.path.abspath(path), "--quiet", *more])
         # A rejected target is drawn up to where it stands; the exit code still says that it is rejected.
         if ended.returncode != 0 and not os.path.exists(path):
             raise failure("plot", ended)
@@ -71,8 +72,17 @@ class Picture:
             return path.read_text(encoding="utf-8")
 
     def _repr_html_(self) -> str:
-        """The page in a frame of its own, so that its style and keys stay inside."""
+        """The page in a frame of its own, so that its style and keys stay inside; or why there is none."""
+        try:
+            page = self.page
+        except CompileError as error:
+            return preformatted(str(error))
         return (
-            f'<iframe srcdoc="{html.escape(self.page)}" title="Timeline" '
+            f'<iframe srcdoc="{html.escape(page)}" title="Timeline" '
             'style="width: 100%; height: 480px; border: 0" sandbox="allow-scripts allow-downloads"></iframe>'
         )
+
+
+def preformatted(text: str) -> str:
+    """A text as HTML, as a terminal shows it."""
+    return f'<pre style="font-family: monospace; white-space: pre; line-height: 1.2">{html.escape(text)}</pre>'

@@ -154,7 +154,7 @@ class Stage:
         return "R" in self.kinds
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Program:
     """A compiled program: who runs what, in which order, and what flows between devices.
 
@@ -175,10 +175,19 @@ class Program:
     execs: tuple[Exec, ...]
     devices: tuple[Device, ...]
 
+    def __repr__(self) -> str:
+        sizes = f"{self.n_devices} devices, {self.n_stages} stages, {self.n_microbatches} microbatches"
+        return f"Program({self.name}: {sizes}, {self.n_instructions} instructions)"
+
     @property
     def n_devices(self) -> int:
         """How many devices, hence ranks, run it."""
         return len(self.devices)
+
+    @property
+    def n_instructions(self) -> int:
+        """How many instructions a step has, on all devices together."""
+        return sum(len(device.step) for device in self.devices)
 
     @cached_property
     def stages(self) -> tuple[Stage, ...]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .command import Source
+from .command import Source, call
 from .errors import CompileError
-from .picture import Picture
+from .picture import Picture, preformatted
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -64,7 +66,7 @@ class DeviceReport:
     limit_bytes: int | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Check:
     """A checked target: whether it is accepted, how long it takes and what it holds. In a notebook it shows its
     timeline.
@@ -107,11 +109,24 @@ class Check:
         """Itself, if the target is accepted.
 
         Raises:
-            CompileError: It is rejected; the text is what was found.
+            CompileError: It is rejected; the text is what `pipec check` prints.
         """
         if not self.ok:
-            raise CompileError("\n".join(map(str, self.diagnostics)) or f"{self.target} is rejected")
+            raise CompileError(self._whole_diagnostics() or f"{self.target} is rejected")
         return self
+
+    def _whole_diagnostics(self) -> str:
+        """What was found, with the lines of the source."""
+        ended = call("check", self.picture.target, self.picture.options, ["--quiet"])
+        return (ended.stderr.strip() if ended.returncode else "") or _lines(self.diagnostics)
+
+    def __repr__(self) -> str:
+        name, kind = self.schedule or self.pipeline or self.target, type(self).__name__
+        if not self.ok:
+            count = len(self.diagnostics)
+            return f"{kind}({name}: rejected, {count} diagnostic{'s' * (count != 1)})"
+        sizes = f"{self.devices} devices, {self.stages} stages, {self.microbatches} microbatches"
+        return f"{kind}({name}: accepted, {sizes}, {self.instructions} instructions, makespan {_short(self.makespan)})"
 
     def __str__(self) -> str:
         """The figures in a few lines, or what was found."""
@@ -129,7 +144,7 @@ class Check:
         return self.picture._repr_html_()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Search(Check):
     """A schedule that the search found, checked."""
 
@@ -149,6 +164,10 @@ class Search(Check):
         if self.source is None:
             raise CompileError(f"the search for {self.target} found no schedule")
         return found_source(self.source, self.json)
+
+    def _whole_diagnostics(self) -> str:
+        """Those of the search: a check of its target says other things."""
+        return _lines(self.diagnostics)
 
     def save(self, path: str | Path) -> None:
         """Writes the schedule as a `.pipe` file."""
@@ -185,7 +204,7 @@ class Candidate:
     """Of the device that holds the most."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Tune:
     """The ways to divide a model among a cluster, the fastest first."""
 
@@ -203,17 +222,43 @@ class Tune:
     json: Mapping[str, Any] = field(repr=False, compare=False)
     """All that the compiler reports, with what is slower, does not fit or is not allowed: schema `pipec.tune/1`."""
 
+    def as_source(self) -> Source:
+        """The schedule of the best for its devices and microbatches, as a target of `compile`, `check` and `plot`.
+
+        It is without the model, whose modules a `Runner` gets. What else the best says is for these modules: `tensor`,
+        `data`, `expert`, `rows`, `recompute`, `zero`, `sequence_parallel` and `offload`.
+
+        Raises:
+            CompileError: Nothing fits.
+        """
+        return Source(schedule_of_pipeline(self._require()))
+
     def save(self, path: str | Path) -> None:
         """Writes the best as a `.pipe` file; the model's `config.json` has to be beside it.
 
         Raises:
             CompileError: Nothing fits.
         """
+        Path(path).write_text(self._require(), encoding="utf-8")
+
+    def _require(self) -> str:
         if self.source is None:
-            raise CompileError(
-                "\n".join(map(str, self.diagnostics)) or f"nothing that was tried for {self.target} fits"
-            )
-        Path(path).write_text(self.source, encoding="utf-8")
+            raise CompileError(self._nothing())
+        return self.source
+
+    def _nothing(self) -> str:
+        return _lines(self.diagnostics) or f"nothing that was tried for {self.target} fits"
+
+    def __repr__(self) -> str:
+        if not self.best:
+            return f"Tune({self.target}: nothing fits)"
+        first = self.best[0]
+        sizes = f"{first.devices} devices, {first.microbatches} microbatches, {_short(first.step)} ms"
+        return f"Tune({self.target}: {len(self.best)} candidates, the first {first.schedule} on {sizes})"
+
+    def __str__(self) -> str:
+        """The candidates as a table, the fastest first, or why there are none."""
+        return candidates_table(self.best) if self.best else self._nothing()
 
     @cached_property
     def columns(self) -> dict[str, list[Any]]:
@@ -221,12 +266,59 @@ class Tune:
         return {one.name: [getattr(row, one.name) for row in self.best] for one in fields(Candidate)}
 
     def _repr_html_(self) -> str:
+        if not self.best:
+            return preformatted(self._nothing())
         names = [one.name for one in fields(Candidate)]
         head = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in names)
         rows = "".join(
             "<tr>" + "".join(f"<td>{_cell(getattr(row, name))}</td>" for name in names) + "</tr>" for row in self.best
         )
         return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def schedule_of_pipeline(text: str) -> str:
+    """The pipeline that `tune` has written, without its model and memory, and the schedules behind it."""
+    pipeline, _, schedules = text.partition("\n}\n")
+    said = {key: re.search(rf"^ *{pattern}", pipeline, re.MULTILINE) for key, pattern in _LINES.items()}
+    lines = [found[0].strip() for found in said.values() if found is not None]
+    assert len(lines) == len(_LINES), "`tune` writes each of them"
+    name, *rest = lines
+    return "\n    ".join([f"{name} {{", *rest]) + f"\n}}\n{schedules}"
+
+
+_LINES = {
+    "name": r"pipeline \w+",
+    "devices": r"devices \d+",
+    "microbatches": r"microbatches \d+",
+    "schedule": r"schedule .*",
+}
+"""What says when which task runs, of a pipeline that `tune` has written."""
+
+
+def candidates_table(rows: tuple[Candidate, ...]) -> str:
+    """Candidates in aligned columns."""
+    heads = ["step", "MFU", "mean bubble", "peak", "tensor", "devices", "data", "expert", "rows", "microbatches"]
+    cells = [[*heads, "schedule"]]
+    for one in rows:
+        sizes = (one.tensor, one.devices, one.data, one.expert, one.rows, one.microbatches)
+        peak = f"{one.peak_bytes / 2**30:.3g} GiB"
+        measured = [f"{_short(one.step)} ms", _percent(one.mfu), _percent(one.bubble_mean), peak]
+        cells.append([*measured, *map(str, sizes), _schedule_text(one)])
+    widths = [max(len(row[column]) for row in cells) for column in range(len(heads))]
+    return "\n".join(
+        "  ".join([*(f"{cell:>{width}}" for cell, width in zip(row, widths)), row[-1]]).rstrip() for row in cells
+    )
+
+
+def _schedule_text(one: Candidate) -> str:
+    """The schedule, and what is not as usual."""
+    more = [
+        f"recompute {one.recompute}" if one.recompute != "none" else "",
+        f"zero {one.zero}" if one.zero else "",
+        "sequence parallel" if one.sequence_parallel else "",
+        f"offload {one.offload}" if one.offload != "none" else "",
+    ]
+    return ", ".join([one.schedule, *filter(None, more)])
 
 
 def found_source(text: str, found: Mapping[str, Any]) -> Source:
@@ -285,4 +377,8 @@ def _percent(value: float | None) -> str:
 
 
 def _cell(value: Any) -> str:
-    return _short(value) if isinstance(value, float) else str(value)
+    return _short(value) if isinstance(value, float) else html.escape(str(value))
+
+
+def _lines(diagnostics: tuple[Diagnostic, ...]) -> str:
+    return "\n".join(map(str, diagnostics))

@@ -5,13 +5,14 @@ other forever.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch.distributed as dist
 
 from ..errors import PipecError, ProgramError, StageError
 from ..program import Program
+from .names import OriginalName, require_distinct
 
 Facts = dict[str, str]
 """By topic, what a rank has: a short text that people read, or the digest of a long one."""
@@ -20,25 +21,36 @@ _NAME = "the name"
 _COUNTS = ("devices", "stages", "microbatches", "steps", "slices")
 
 
-def agree(control: dist.ProcessGroup, program: Program, settings: Mapping[str, Any], failure: Exception | None) -> None:
+@dataclass(frozen=True)
+class RankFacts:
+    """What a rank tells the others about the arguments of its runner."""
+
+    settings: Facts
+    """By name, arguments that have to be the same on all ranks."""
+    has_loss_fn: bool
+    names: tuple[OriginalName, ...]
+    """What its weights and buffers are called in the original model, where `names=` says so."""
+    failure: str | None
+    """What it has found wrong by itself."""
+
+
+def agree(control: dist.ProcessGroup, program: Program, mine: RankFacts, failure: Exception | None) -> None:
     """Compares programs and settings over all ranks, and lets all of them fail where one does. A collective call.
 
     Args:
         control: The group over which objects are exchanged.
         program: That of this rank.
-        settings: By name, arguments of the runner that have to be the same on all ranks.
+        mine: The arguments of this rank.
         failure: What this rank has found wrong by itself.
 
     Raises:
         ProgramError: Ranks have different programs.
-        StageError: Settings differ, or another rank has failed.
+        StageError: Settings differ, the last stage has no loss, weights have one name, or another rank has failed.
         Exception: The failure of this rank.
     """
-    told = None if failure is None else _headline(failure)
-    mine = (_counts(program), _digests(program), {name: str(value) for name, value in settings.items()}, told)
     all_of: list[Any] = [None] * dist.get_world_size(control)
-    dist.all_gather_object(all_of, mine, group=control)
-    counts, digests, chosen, failures = map(list, zip(*all_of))
+    dist.all_gather_object(all_of, (_counts(program), _digests(program), mine), group=control)
+    counts, digests, facts = map(list, zip(*all_of))
     # What differs in short is the reason of what differs in long; names alone do not matter.
     differing = _differing([_without_name(one) for one in counts], "is") or _differing(digests, None)
     if differing:
@@ -47,17 +59,59 @@ def agree(control: dist.ProcessGroup, program: Program, settings: Mapping[str, A
             f"{'; '.join([*_differing([{_NAME: one[_NAME]} for one in counts], 'is'), *differing])}. "
             "Compile the same target with the same options on all ranks, or load one file"
         )
+    _raise_first([one.failure for one in facts], failure, "cannot make its runner")
+    differing = _differing([one.settings for one in facts], "is")
+    if differing:
+        raise StageError(f"ranks make their runners with different settings: {'; '.join(differing)}")
+    _require_loss(program, [one.has_loss_fn for one in facts])
+    require_distinct([name for one in facts for name in one.names])
+
+
+def raise_together(control: dist.ProcessGroup, failure: Exception | None, verb: str) -> None:
+    """Raises the failure of this rank, or tells that of another one. A collective call.
+
+    Args:
+        control: The group over which objects are exchanged.
+        failure: What this rank has found wrong.
+        verb: What a rank with a failure cannot do.
+
+    Raises:
+        StageError: Another rank has failed.
+        Exception: The failure of this rank.
+    """
+    all_of: list[Any] = [None] * dist.get_world_size(control)
+    dist.all_gather_object(all_of, None if failure is None else headline(failure), group=control)
+    _raise_first(all_of, failure, verb)
+
+
+def _raise_first(failures: list[str | None], failure: Exception | None, verb: str) -> None:
+    """Raises the failure of this rank, or else one that tells the first of another one."""
     if failure is not None:
         raise failure
     failed = [rank for rank, one in enumerate(failures) if one is not None]
     if failed:
-        raise StageError(f"rank {failed[0]} cannot make its runner: {failures[failed[0]]}")
-    differing = _differing(chosen, "is")
-    if differing:
-        raise StageError(f"ranks make their runners with different settings: {'; '.join(differing)}")
+        raise StageError(f"rank {failed[0]} {verb}: {failures[failed[0]]}")
 
 
-def _headline(failure: Exception) -> str:
+def _require_loss(program: Program, has_loss_fn: list[bool]) -> None:
+    """Where a rank has a loss function, those of the last stage have one. Without any, the last module computes the
+    loss, or nobody does: a runner may only predict.
+    """
+    if not any(has_loss_fn):
+        return
+    last = sorted({device for stage in program.stages if stage.is_last for device in stage.devices})
+    without = [rank for rank in last if not has_loss_fn[rank]]
+    if without:
+        others = [rank for rank, has in enumerate(has_loss_fn) if has]
+        verb = "has" if len(without) == 1 else "have"
+        raise StageError(
+            f"{ranks_text(without)} {verb} the last stage, but no loss_fn: {ranks_text(others)} "
+            f"{'has' if len(others) == 1 else 'have'} one; give it to all ranks"
+        )
+
+
+def headline(failure: Exception) -> str:
+    """What other ranks are told of an error."""
     return str(failure) if isinstance(failure, PipecError) else f"{type(failure).__name__}: {failure}"
 
 

@@ -52,6 +52,28 @@ def number_given(batch: Batches) -> int | None:
     return len(batch) if isinstance(batch, list) else None
 
 
+def require_rows(inputs: Batches, targets: Batch) -> None:
+    """Checks that a batch whose rows are cut has a target for each row of the inputs.
+
+    Raises:
+        StageError: There are fewer.
+    """
+    given, wanted = _rows(inputs), _rows(targets)
+    if given is not None and wanted is not None and wanted < given:
+        raise StageError(
+            f"targets have {wanted} rows, but inputs have {given}: each row needs a target; where it is otherwise, "
+            "give lists with an entry for each microbatch"
+        )
+
+
+def _rows(batch: Batches) -> int | None:
+    """The rows of a batch whose tensors are cut; `None` of lists and of batches by stage."""
+    if isinstance(batch, Mapping) and not is_by_stage(batch):
+        batch = tuple(one for one in batch.values() if isinstance(one, Tensor))
+    first = batch[0] if isinstance(batch, tuple) and batch else batch
+    return first.shape[0] if isinstance(first, Tensor) and first.dim() else None
+
+
 def cut(batch: Batch, n_microbatches: int, name: str, n_slices: int = 1) -> list[Given | None]:
     """Microbatches; or their slices along the second axis, as many for each.
 

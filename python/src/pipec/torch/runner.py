@@ -14,31 +14,23 @@ from torch.nn import Parameter
 
 from ..errors import StageError
 from ..program import Program
-from .agreement import agree
-from .batches import (
-    Batch,
-    Batches,
-    Given,
-    cut,
-    cut_inputs,
-    is_by_stage,
-    listed,
-    number_given,
-    to_device,
-    window,
-)
+from .agreement import RankFacts, agree, headline, raise_together
+from .arguments import require_program, wrong_type
+from .batches import Batch, Batches, cut_inputs, listed, number_given, require_rows, window
 from .copies import Copier
 from .data_parallel.synchronisation import synchronisations
 from .data_parallel.wrappers import find_wrappers
 from .device_list import DeviceList, Machine, keep_gathered, translate
+from .feed import Feed
 from .fit import cut_of, find_device, require_stages
 from .grad_scaler import PipelineGradScaler
 from .known_shapes import KnownShapes, input_forms
+from .names import Names, OriginalName, original_names
 from .stage.flow import Step
 from .stage.slices import Carrying
 from .stage.split_report import SplitReport
 from .stage.tasks import LossFunction, StageTasks
-from .state import Names, load_model_state, load_optimizer_state, model_state, optimizer_state
+from .state import held_state, load_model_state, load_optimizer_state, model_state, optimizer_state
 from .transport import Transport, control_group
 from .watchdog import Watchdog
 from .weights import ownership
@@ -76,7 +68,8 @@ class Runner:
             `device`.
         loss_fn: Called as `loss_fn(output, *targets)` with the output of the last stage and the targets of a
             microbatch; returns the mean loss of the microbatch, of shape `[]`. Without it the last stage's module is
-            called with the targets behind its other arguments, and returns the loss itself.
+            called with the targets behind its other arguments, and returns the loss itself. The ranks of the last
+            stage need it where any rank has it.
         device: Where the modules are. By default that of their parameters.
         group: The process group whose ranks run the devices, or a mesh of one dimension, such as `mesh["pipe"]`; by
             default all ranks. Its backend carries the tensors: gloo on CPUs, nccl on GPUs. Where it is not all ranks, a
@@ -95,13 +88,14 @@ class Runner:
         synchronise: Whether replicas and tied weights start with the values of the first device that holds them.
         names: What the stages' weights are called in the original model, for `state_dict`: by stage a prefix, such as
             `{3: "layers.3"}`, or a mapping of prefixes, such as `{3: {"0": "layers.6", "1": "layers.7"}}`. Without it
-            names are `stage.name`.
+            names are `stage.name`. Two weights have one name only where they are tied.
         patience: Seconds after which a rank that does not get on in a step says on standard error at which instruction
             it stands, and what it waits for; `None` keeps it silent.
 
     Raises:
         UnsupportedError: Nobody adds up the gradients of tied weights, or torch is too old to make process groups
             within a group.
+        TypeError: An argument is of another type, such as a `program` that is not compiled yet.
         ProgramError: Ranks have different programs; on all of them.
         StageError: The modules do not fit the program, or not with data parallelism of their own. Where that is so on
             one rank, all ranks raise one.
@@ -123,23 +117,32 @@ class Runner:
         names: Names | None = None,
         patience: float | None = 60.0,
     ) -> None:
+        require_program(program)
+        wrong = wrong_type(stages, loss_fn, optimizer, names)
         if not dist.is_initialized():
-            raise StageError("torch.distributed is not initialised: call `torch.distributed.init_process_group` first")
+            raise wrong or StageError(
+                "torch.distributed is not initialised: call `torch.distributed.init_process_group` first"
+            )
         group = group.get_group() if isinstance(group, DeviceMesh) else group
         whole = dist.group.WORLD if group is None else group
         assert isinstance(whole, dist.ProcessGroup), "the default group is there"
         self.program = program
         self.rank = dist.get_rank(whole)
-        self.stages = dict(stages)
+        self.stages = dict(stages) if wrong is None else {}
         self._tied = dict(tied or {})
         self._names = names
         self._has_optimizer = optimizer is not None
         control = control_group(whole)
-        failure = None
+        failure: Exception | None = None
+        known: tuple[OriginalName, ...] = ()
         try:
+            if wrong is not None:
+                raise wrong
             self._require_fit(dist.get_world_size(whole), optimizer)
             self._device = find_device(self.rank, self.stages, device, dist.get_backend(whole))
             self._owners = ownership.tie(program, self.rank, self.stages, self._tied, optimizer is not None)
+            if names is not None:
+                known = original_names(self.stages, names, self._tied, held_state(self.stages))
         except Exception as error:
             failure = error
         settings = {
@@ -148,9 +151,12 @@ class Runner:
             "synchronise=": synchronise,
             "tied=": dict(sorted(self._tied.items())),
             "optimizer=": "not given" if optimizer is None else "given",
+            "names=": "not given" if names is None else "given",
             "the cut of the model": cut_of(self.stages),
         }
-        agree(control, program, settings, failure)
+        told = None if failure is None else headline(failure)
+        texts = {name: str(value) for name, value in settings.items()}
+        agree(control, program, RankFacts(texts, loss_fn is not None, known, told), failure)
         own = program.devices[self.rank]
         transport = Transport(program, whole, control, self._device)
         ranks = ownership.Ranks(self.rank, dist.get_process_group_ranks(whole), whole, control)
@@ -188,7 +194,7 @@ class Runner:
         if program.n_slices > 1:
             for index, one in tasks.items():
                 one.carrying = Carrying(index, one.module, program.n_slices, self._step.buffers)
-        self._runs = {index: program.microbatches(index, self.rank) for index in self.stages}
+        self._feed = Feed(program, self.rank, tasks, loss_fn, self._device)
         self._machine = Machine(
             program,
             self.rank,
@@ -250,10 +256,14 @@ class Runner:
             shape `[]`, not divided by their number. Empty on ranks without the last stage.
 
         Raises:
-            StageError: Inputs, outputs or the loss do not fit. Other ranks then wait for this one, until their timeout.
+            StageError: Inputs, targets, outputs or the loss do not fit. It is raised on the ranks that see it: before
+                the step begins where a batch is missing or does not divide. Other ranks then wait for this one, until
+                their timeout.
         """
-        self._give(inputs, targets, self.program.n_microbatches, needs_targets=True)
-        self._weigh(weights)
+        self._feed.require_known_stages(inputs)
+        self._feed.give(inputs, targets, self.program.n_microbatches, needs_targets=True)
+        require_rows(inputs, targets)
+        self._feed.weigh(weights)
         if self._scaler is not None:
             self._scaler.scale(
                 torch.ones((), device=self._device)
@@ -266,6 +276,10 @@ class Runner:
 
         Lists may have any number of microbatches, of any shapes. Modules keep their mode: call their `eval` before,
         where they have dropout or batch norms.
+
+        Raises:
+            StageError: The batch does not fit; on all ranks. An error in a module or in the loss is one of its rank
+                alone, and other ranks wait for it.
         """
         found = (self._step.losses for _ in self._forwards(inputs, targets, needs_targets=True))
         return [one for losses in found for one in losses if one is not None]
@@ -279,18 +293,32 @@ class Runner:
 
     def _forwards(self, inputs: Batches, targets: Batch, needs_targets: bool) -> Iterator[None]:
         """Runs the forwards of as many microbatches as there are: all of the program at a time, and what is left."""
-        n_slices = self.program.n_slices
-        at_once = self.program.n_microbatches // n_slices
-        self._require_known_stages(inputs)
-        numbers = [one for one in (number_given(inputs), number_given(targets)) if one is not None]
-        nothing = 0 if inputs is None and targets is None else at_once
-        number = max(numbers, default=nothing)
-        given, goals = listed(inputs, number, "inputs"), listed(targets, number, "targets")
-        total, is_free = self._agree_on_forwards(number, self._has_other_forms(given, number))
+        n_slices, n_microbatches = self.program.n_slices, self.program.n_microbatches
+        at_once, number, is_other = n_microbatches // n_slices, 0, False
+        given: Any = None
+        goals: Any = None
+
+        def part(first: int, count: int) -> tuple[Any, Any, int, bool]:
+            windows = (window(one, first, count, at_once) for one in (given, goals))
+            return *windows, count * n_slices, needs_targets
+
+        failure: Exception | None = None
+        try:
+            self._require_ready()
+            self._feed.require_known_stages(inputs)
+            numbers = [one for one in (number_given(inputs), number_given(targets)) if one is not None]
+            number = max(numbers, default=0 if inputs is None and targets is None else at_once)
+            given, goals = listed(inputs, number, "inputs"), listed(targets, number, "targets")
+            require_rows(inputs, targets)
+            for first in range(0, number or at_once, at_once):
+                self._feed.found(*part(first, min(at_once, (number or at_once) - first)))
+            is_other = self._has_other_forms(given, number)
+        except Exception as error:
+            failure = error
+        total, is_free = self._agree_on_forwards(number, is_other, failure)
         for first in range(0, total, at_once):
             count = min(at_once, total - first)
-            inputs, targets = window(given, first, count, at_once), window(goals, first, count, at_once)
-            self._give(inputs, targets, count * n_slices, needs_targets)
+            self._feed.give(*part(first, count))
             self._execute(trains=False, limit=count * n_slices, is_free=is_free)
             yield
 
@@ -303,13 +331,16 @@ class Runner:
         )
         return any(self._shapes.differ(index, forms) for index, forms in found.items())
 
-    def _agree_on_forwards(self, number: int, is_other: bool) -> tuple[int, bool]:
+    def _agree_on_forwards(self, number: int, is_other: bool, failure: Exception | None) -> tuple[int, bool]:
         """How many microbatches all ranks evaluate, and whether their shapes are announced again; ranks without data do
-        not know it.
+        not know it. Where one rank has failed before, all do.
         """
-        mine = torch.tensor([number, is_other])
+        control = self._machine.transport.control
+        mine = torch.tensor([number, is_other, failure is not None])
         of_all = [torch.empty_like(mine) for _ in self.program.devices]
-        dist.all_gather(of_all, mine, group=self._machine.transport.control)
+        dist.all_gather(of_all, mine, group=control)
+        if any(bool(one[2]) for one in of_all):
+            raise_together(control, failure, "cannot evaluate its batch")
         said = sorted({int(one[0]) for one in of_all} - {0})
         if len(said) > 1:
             raise StageError(f"ranks evaluate different numbers of microbatches: {said}")
@@ -319,8 +350,10 @@ class Runner:
         return total, is_new or any(bool(one[1]) for one in of_all)
 
     def mean_loss(self, losses: list[Tensor]) -> float:
-        """The mean of the losses that `step` or `evaluate` returned, over the microbatches of all ranks. A collective
-        call.
+        """The mean of the losses that `step` or `evaluate` returned, over the microbatches of all ranks of the
+        pipeline (`group`), on all of them. A collective call.
+
+        Other pipelines, which learn from other rows, have means of their own.
         """
         total = sum((one.double() for one in losses), torch.zeros((), dtype=torch.float64, device=self._device))
         both = torch.stack([total, torch.full_like(total, len(losses))])
@@ -474,7 +507,15 @@ class Runner:
         return optimizer_state(self.stages, self._names, optimizers or self.optimizers)
 
     def load_optimizer_state_dict(self, state: Mapping[str, Any], *optimizers: torch.optim.Optimizer) -> None:
-        """Loads what of a state belongs to the weights of this rank's optimizers."""
+        """Loads what of a state belongs to the weights of this rank's optimizers.
+
+        Args:
+            state: What `optimizer_state_dict` has made, not `optimizer.state_dict()`.
+            optimizers: The optimizers; without any those of `optimizers`.
+
+        Raises:
+            StageError: Something of theirs is missing, or the state knows weights by number.
+        """
         load_optimizer_state(self.stages, self._names, optimizers or self.optimizers, state)
 
     def reset(self) -> None:
@@ -483,59 +524,16 @@ class Runner:
         """
         self._shapes.forget()
 
-    def _require_known_stages(self, inputs: Batches) -> None:
-        if is_by_stage(inputs):
-            unknown = [stage for stage in inputs if not 0 <= stage < self.program.n_stages]
-            if unknown:
-                raise StageError(f"inputs for stages {unknown}, but `{self.program.name}` has {self.program.n_stages}")
-
-    def _weigh(self, weights: float | Sequence[float] | Tensor | None) -> None:
-        """Hands the weights of the losses to the stages of this rank."""
-        count = self.program.n_microbatches
-        said = weights.tolist() if isinstance(weights, Tensor) else weights
-        each = [float(said)] * count if isinstance(said, (int, float)) else said
-        if each is not None and len(each) != count:
-            raise StageError(f"weights are {len(each)} numbers, but the program has {count} microbatches")
-        for tasks in self._machine.stages.values():
-            tasks.weights = None if each is None else [float(one) for one in each]
-
-    def _give(self, inputs: Batches, targets: Batch, limit: int, needs_targets: bool) -> None:
-        """Hands a batch to the stages of this rank, as far as the microbatch `limit`."""
-        count = self.program.n_microbatches
-        self._require_known_stages(inputs)
-        n_slices = self.program.n_slices
-        goals = cut(targets, count, "targets", n_slices)
-        for index, tasks in self._machine.stages.items():
-            given = cut_inputs(inputs, count, index, tasks.stage.is_first, n_slices)
-            tasks.inputs, tasks.targets = [Given()] * count, [None] * count
-            if not (tasks.stage.is_first or tasks.stage.is_last or is_by_stage(inputs)):
-                continue
-            for microbatch in (one for one in self._runs[index] if one < limit):
-                entry = given[microbatch]
-                if entry is None and tasks.stage.is_first:
-                    raise StageError(
-                        f"rank {self.rank} runs stage {index}, which takes inputs, but has none of microbatch "
-                        f"{microbatch}"
-                    )
-                tasks.inputs[microbatch] = to_device(entry or Given(), self._device)
-                if tasks.stage.is_last and needs_targets:
-                    tasks.targets[microbatch] = self._target(goals[microbatch], targets, index, microbatch)
-
-    def _target(self, goal: Given | None, targets: Batch, stage: int, microbatch: int) -> Given:
-        if goal is None and targets is not None:
-            raise StageError(
-                f"rank {self.rank} runs stage {stage}, which computes the loss, but has no targets of "
-                f"microbatch {microbatch}"
-            )
-        return to_device(goal or Given(), self._device)
-
-    def _execute(self, trains: bool, limit: int | None = None, is_free: bool = False) -> None:
+    def _require_ready(self) -> None:
         if self._failed is not None:
             raise StageError(
                 f"an earlier step of this runner failed ({self._failed}), and transfers may be left: make another one"
             )
         if not self._lists:
             self._require_same_wrappers()
+
+    def _execute(self, trains: bool, limit: int | None = None, is_free: bool = False) -> None:
+        self._require_ready()
         step = self._step
         step.losses[:] = [None] * len(step.losses)
         step.outputs[:] = [None] * len(step.outputs)

@@ -5,52 +5,26 @@ load them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Union
+from typing import Any
 
 import torch
 from torch import nn
 
 from ..errors import StageError
-
-Names = Mapping[int, Union[str, Mapping[str, str]]]
-"""By stage, the prefix that its names have in the original model; or by prefix of its names, that in the original
-model.
-"""
+from .names import Names, original
 
 
-def original(names: Names | None, stage: int, name: str) -> str:
-    """The name in the original model of what a stage calls `name`.
+def held_state(stages: Mapping[int, nn.Module]) -> dict[str, Any]:
+    """The weights and buffers of some stages, by stage and name there."""
+    from torch.distributed.checkpoint.state_dict import get_model_state_dict
 
-    Raises:
-        StageError: `names` does not say.
-    """
-    if names is None:
-        return f"{stage}.{name}"
-    said = names.get(stage)
-    if said is None:
-        raise StageError(
-            f"`names=` has no entry for stage {stage}: give its prefix in the original model, or a mapping"
-        )
-    if isinstance(said, str):
-        return f"{said}.{name}" if said else name
-    prefix = name
-    while prefix not in said and prefix:
-        prefix = prefix.rpartition(".")[0]
-    if prefix not in said:
-        raise StageError(
-            f"`names=` does not say what `{name}` of stage {stage} is in the original model: it has {list(said)}"
-        )
-    parts = (said[prefix], name[len(prefix) :].lstrip("."))
-    return ".".join(part for part in parts if part)
+    return dict(get_model_state_dict(_together(stages)))
 
 
 def model_state(stages: Mapping[int, nn.Module], names: Names | None, copies: bool) -> dict[str, Any]:
     """The weights and buffers of some stages, by their original names."""
-    from torch.distributed.checkpoint.state_dict import get_model_state_dict
-
     found: dict[str, Any] = {}
-    held: dict[str, Any] = get_model_state_dict(_together(stages))
-    for key, one in held.items():
+    for key, one in held_state(stages).items():
         stage, _, name = key.partition(".")
         found[original(names, int(stage), name)] = one.detach().clone() if copies else one
     return found
@@ -84,10 +58,15 @@ def load_optimizer_state(
     """Loads what of a state belongs to the weights of some optimizers.
 
     Raises:
-        StageError: Something of theirs is missing.
+        StageError: Something of theirs is missing, or the state is one of `optimizer.state_dict()`.
     """
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_optimizer_state_dict
 
+    if {"state", "param_groups"} <= state.keys():
+        raise StageError(
+            "the state is as `optimizer.state_dict()` makes it, which knows weights by their number: "
+            "`runner.optimizer_state_dict(optimizer)` makes one by their names in the original model"
+        )
     chosen = {key: _found(state, _renamed(names, key)) for key in _flat(stages, optimizers)}
     options = StateDictOptions(flatten_optimizer_state_dict=True)
     set_optimizer_state_dict(_together(stages), list(optimizers), optim_state_dict=chosen, options=options)
