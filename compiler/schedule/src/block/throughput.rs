@@ -73,8 +73,8 @@ pub fn pace(schedule: &Schedule, turn: &Turn, costs: &Costs) -> Option<Pace> {
 }
 
 fn waits(schedule: &Schedule, turn: &Turn, costs: &Costs, period: u64) -> Option<(Vec<Wait>, usize)> {
-    let block = schedule.block.as_ref()?;
-    let dependencies = Dependencies::of_block(block, &schedule.graph);
+    let dependencies = Dependencies::of_block(schedule.block.as_ref()?, &schedule.graph);
+    let size = i64::try_from(turn.microbatches.max(1)).ok()?;
     // By kind, stage and microbatch: a task's number. One that occupies several devices is one task.
     let mut numbers: BTreeMap<(TaskKind, StageId, MicrobatchId), usize> = BTreeMap::new();
     let mut all: Vec<BlockTask> = Vec::new();
@@ -94,7 +94,10 @@ fn waits(schedule: &Schedule, turn: &Turn, costs: &Costs, period: u64) -> Option
     let mut waits = Vec::with_capacity(3 * all.len());
     for (to, task) in all.iter().enumerate() {
         for input in dependencies.input_kinds(task.kind, task.stage) {
-            let (microbatch, later) = block.microbatch(i64::from(task.microbatch.0) + input.ahead);
+            // Microbatches count from the beginning of the turn.
+            let number = i64::from(task.microbatch.0) + input.ahead;
+            let (later, own) = (number.div_euclid(size), number.rem_euclid(size));
+            let microbatch = MicrobatchId(u32::try_from(own).ok()?);
             let Some(from) = numbers.get(&(input.kind, input.stage, microbatch)) else { continue };
             let latency = costs.latency.between_sets(devices(*from), devices(to));
             let ends = devices(*from).first().zip(devices(to).first());

@@ -260,10 +260,10 @@ function say(number) {
   return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
 }
 
-/// Three digits and the unit that suits, as the command says it: `36.8 GiB`.
 /// Activations in units: `1 unit`, `4.5 units`.
 function sayUnits(units) { return `${say(units)} ${units === 1 ? "unit" : "units"}`; }
 
+/// Three digits and the unit that suits, as the command says it: `36.8 GiB`.
 function sayBytes(bytes) { return inUnit([["B", 1], ["KiB", 2 ** 10], ["MiB", 2 ** 20], ["GiB", 2 ** 30], ["TiB", 2 ** 40]], 1024, bytes); }
 
 /// Units of time, in milliseconds.

@@ -9,25 +9,21 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A loop that ran no turn on a device, because its count is below 0 or its end is below its start.
 pub(super) struct IdleLoop {
-    /// Its count or range.
-    pub(super) span: Span,
     /// Why it runs no turn.
     pub(super) reason: String,
-    pub(super) device: DeviceId,
     /// What it would run.
     pub(super) kinds: BTreeSet<TaskKind>,
 }
 
 /// Reports loops that run no turn on a device that lacks tasks of their kinds. The first device stands for the others.
-pub(super) fn check(schedule: &Schedule, loops: &[IdleLoop]) -> Diagnostics {
+pub(super) fn check(schedule: &Schedule, loops: &BTreeMap<(DeviceId, Span), IdleLoop>) -> Diagnostics {
     let mut found: BTreeMap<Span, (Diagnostic, BTreeSet<DeviceId>)> = BTreeMap::new();
-    for idle in loops {
-        if let Some((_, devices)) = found.get_mut(&idle.span) {
-            devices.insert(idle.device);
-        } else if let Some((kind, stage)) = lacking(schedule, idle) {
-            let IdleLoop { span, reason, device, .. } = idle;
-            let message =
-                format!("the loop never runs on {device}, where `{}` of {stage} is missing: {reason}", kind.letters());
+    for ((device, span), idle) in loops {
+        if let Some((_, devices)) = found.get_mut(span) {
+            devices.insert(*device);
+        } else if let Some((kind, stage)) = lacking(schedule, *device, idle) {
+            let (kind, reason) = (kind.letters(), &idle.reason);
+            let message = format!("the loop never runs on {device}, where `{kind}` of {stage} is missing: {reason}");
             let error = Diagnostic::error(Code::OutOfRange, *span, "never runs", message);
             found.insert(*span, (error, BTreeSet::from([*device])));
         }
@@ -41,16 +37,15 @@ pub(super) fn check(schedule: &Schedule, loops: &[IdleLoop]) -> Diagnostics {
 }
 
 /// A kind of task that the loop would run, and a stage of its device that has fewer of them than microbatches.
-fn lacking(schedule: &Schedule, idle: &IdleLoop) -> Option<(TaskKind, StageId)> {
-    let order = schedule.orders.get(idle.device.index())?;
+fn lacking(schedule: &Schedule, device: DeviceId, idle: &IdleLoop) -> Option<(TaskKind, StageId)> {
+    let order = schedule.orders.get(device.index())?;
     let mut counts: BTreeMap<(TaskKind, StageId), usize> = BTreeMap::new();
     order.iter().for_each(|one| *counts.entry((one.task.kind, one.task.stage)).or_default() += 1);
     let count = |kind, stage| counts.get(&(kind, stage)).copied().unwrap_or(0);
     let stages = (0..schedule.n_stages()).map(StageId::from_index);
-    let mut own = stages.filter(|stage| schedule.placement.is_home(*stage, idle.device));
+    let mut own = stages.filter(|stage| schedule.placement.is_home(*stage, device));
     own.find_map(|stage| {
-        let is_here =
-            |nth: &u32| schedule.placement.devices(stage, MicrobatchId(*nth)).binary_search(&idle.device).is_ok();
+        let is_here = |nth: &u32| schedule.placement.devices(stage, MicrobatchId(*nth)).binary_search(&device).is_ok();
         let wanted = (0..schedule.n_microbatches).filter(is_here).count();
         let both = count(TaskKind::Backward, stage);
         let frozen = &schedule.frozen;

@@ -17,6 +17,7 @@ pub(super) use period::common;
 
 use idle_loop::IdleLoop;
 use parts::{Body, Parts, PlaceLine, parts_of, scope_of};
+use pipe_ir::ids::DeviceId;
 use pipe_schedule::placement::Placement;
 use pipe_schedule::policy::activation::Activations;
 use pipe_schedule::policy::frozen::Frozen;
@@ -83,8 +84,8 @@ pub(super) struct Writer<'a> {
     pub(super) steps: Steps,
     pub(super) weights: Option<(Weights, Span)>,
     pub(super) origins: Vec<Span>,
-    /// Loops of the order that end before they begin.
-    idle: Vec<IdleLoop>,
+    /// Loops of the order that end before they begin, by device and by their count or range.
+    idle: BTreeMap<(DeviceId, Span), IdleLoop>,
     /// Whether one turn of a block is enough.
     pub(super) turn: bool,
     /// Whether a block is one for this number of microbatches only.
@@ -124,7 +125,7 @@ pub(super) fn elaborate<'a>(
         steps: setting.steps,
         weights: None,
         origins: Vec::new(),
-        idle: Vec::new(),
+        idle: BTreeMap::new(),
         turn: setting.turn && parts.block().is_some(),
         is_varied: dependence(setting.files, schedule, setting.call) == Dependence::Varied,
         outside: setting.graph,

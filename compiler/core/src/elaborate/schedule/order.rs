@@ -319,7 +319,7 @@ impl<'a> Run<'_, 'a> {
                 let turns = self.writer.eval(count)?;
                 turns_allowed(turns, count)?;
                 if turns < 0 {
-                    self.is_idle(count.expr.span, format!("its count is {turns}"), body);
+                    self.note_idle(count.expr.span, format!("its count is {turns}"), body);
                 }
                 for _ in 0..turns {
                     self.writer.machine.spend(TURN, count.expr)?;
@@ -332,7 +332,7 @@ impl<'a> Run<'_, 'a> {
                 turns_allowed(last.saturating_sub(first), end)?;
                 if last < first {
                     let span = Span { end: end.expr.span.end, ..start.expr.span };
-                    self.is_idle(span, format!("it counts up from {first}, but its end is {last}"), body);
+                    self.note_idle(span, format!("it counts up from {first}, but its end is {last}"), body);
                 }
                 let before = self.writer.machine.get(*variable);
                 self.loops.push(Loop { name, start: start.expr, end: end.expr });
@@ -370,10 +370,12 @@ impl<'a> Run<'_, 'a> {
     }
 
     /// Notes a loop that ends before it begins, and what it would run.
-    fn is_idle(&mut self, span: Span, reason: String, body: &Body<'a>) {
-        let mut kinds = BTreeSet::new();
-        body.kinds(&mut kinds);
-        self.writer.idle.push(IdleLoop { span, reason, device: self.device, kinds });
+    fn note_idle(&mut self, span: Span, reason: String, body: &Body<'a>) {
+        self.writer.idle.entry((self.device, span)).or_insert_with(|| {
+            let mut kinds = BTreeSet::new();
+            body.kinds(&mut kinds);
+            IdleLoop { reason, kinds }
+        });
     }
 
     /// Lets the tasks from a position on share the device. The forward goes first: its activation
