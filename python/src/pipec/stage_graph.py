@@ -23,7 +23,8 @@ def stages_of(program: Program) -> tuple[Stage, ...]:
         for operand in exec.operands:
             if operand.ahead != 0 and program.values[operand.value].kind in ("activation", "gradient"):
                 raise ProgramError(
-                    f"s{exec.stage} reads another microbatch, as `behind` says in its schedule: only `pipec run` runs that"
+                    f"s{exec.stage} reads another microbatch, as `behind` says in its schedule: "
+                    "only `pipec run` runs that"
                 )
     devices: dict[int, set[int]] = defaultdict(set)
     used: dict[int, set[int]] = defaultdict(set)

@@ -123,8 +123,8 @@ fn read_by<'a>(
                 return out_of_range(
                     format!("{stage} reads {from}, which does not come before it"),
                     Some(
-                        "within a microbatch, a stage reads stages with lower numbers; what is below 0 drops out; to read \
-                         an earlier microbatch, write `behind` and how many before",
+                        "within a microbatch, a stage reads stages with lower numbers; what is below 0 drops out; to \
+                         read an earlier microbatch, write `behind` and how many before",
                     ),
                 );
             }
