@@ -80,8 +80,7 @@ pub fn stages_with_updates(schedule: &Schedule) -> StageSet {
         operands.push(Operand::new(state, Access::Update));
         let stage = StageId::from_index(index);
         group.update = Some(ExecId::from_index(set.execs.len()));
-        let (kind, body) = (TaskKind::Update, Body::Abstract);
-        set.execs.push(Exec { kind, stage, slice: None, edge: None, chunk: None, operands, body, flops: 1_000 });
+        set.execs.push(Exec::new(TaskKind::Update, stage, operands, Body::Abstract, 1_000));
     }
     set
 }

@@ -126,8 +126,7 @@ pub fn weight_gradients_kept(program: &Program) -> Program {
         });
         let value = ValueId::from_index(program.values.len() - 1);
         let operands = vec![Operand::new(value, Access::Read), sum];
-        let (kind, body) = (TaskKind::BackwardWeight, Body::Abstract);
-        program.execs.push(Exec { kind, stage, slice: None, edge: None, chunk: None, operands, body, flops: 1 });
+        program.execs.push(Exec::new(TaskKind::BackwardWeight, stage, operands, Body::Abstract, 1));
         let adds = ExecId::from_index(program.execs.len() - 1);
         let exec = &mut program.execs[index];
         exec.kind = TaskKind::BackwardInput;

@@ -15,7 +15,7 @@ fn of(text: &str) -> Compilation {
     compiled("behind.pipe", text, &Request::default())
 }
 
-/// Decoding on devices, with so many groups of sequences, a block for each slot.
+/// Decoding with `groups` groups of sequences, and a block every `period` slots.
 fn decoding(devices: u64, groups: u64, period: u64, microbatches: u64) -> String {
     format!(
         "schedule decode(groups) {{
@@ -90,7 +90,7 @@ fn random_graph(dice: &mut Dice, n_stages: usize) -> String {
     text
 }
 
-/// All forwards, then all backwards in the reverse order, on so many devices.
+/// All forwards, then all backwards in the reverse order.
 fn there_and_back(graph: &str, (n_stages, devices, microbatches): (usize, usize, usize), backward: &str) -> String {
     let each = |order: &mut dyn Iterator<Item = usize>, task: &dyn Fn(usize) -> String| {
         order.map(|stage| format!("if d == {stage} % D {{ {} }} ", task(stage))).collect::<String>()

@@ -1,4 +1,4 @@
-//! Tips beside what clap says of a command line: the option, command or value that was probably meant.
+//! Tips for wrong command lines that clap does not give: the option, command or value that the user probably meant.
 
 use crate::input::near::setting_of;
 use clap::builder::StyledStr;
@@ -7,13 +7,13 @@ use clap::{Command, Error};
 use std::ffi::OsString;
 use std::path::Path;
 
-/// The options that people look for as a letter.
+/// Options that users may expect to have a letter.
 const LETTERS: [(&str, &str); 2] = [("-d", "--devices"), ("-m", "--microbatches")];
 
 /// The endings of what `plot` writes.
 const PICTURES: [&str; 4] = [".svg", ".pdf", ".tex", ".html"];
 
-/// The error with a tip of ours, if there is one, instead of clap's.
+/// Replaces the tip of clap with ours, if there is one.
 pub(crate) fn with_tip(mut error: Error, command: &Command, words: &[OsString]) -> Error {
     let words: Vec<&str> = words.iter().skip(1).filter_map(|word| word.to_str()).collect();
     if let Some(value) = containing(&error) {

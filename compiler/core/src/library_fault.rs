@@ -1,10 +1,11 @@
-//! Faults that come to light in a model of the standard library, told where the user calls it.
+//! Errors inside a model of the standard library: they point at the user's call first.
 
 use pipe_model::pipeline::{Elaborated, ModelCall};
+use pipe_schedule::ratio::gcd;
 use pipe_syntax::diagnostic::{Diagnostic, Diagnostics, Label};
 use pipe_syntax::source::Sources;
 
-/// Findings with the call of the model before places in the standard library, which no user edits.
+/// Puts a label at the call of the model before the labels in the standard library, which no user edits.
 pub(crate) fn at_the_call(found: Diagnostics, elaborated: &Elaborated, sources: &Sources) -> Diagnostics {
     let Some(call) = elaborated.pipeline.as_ref().and_then(|pipeline| pipeline.model.as_ref()) else { return found };
     let is_standard = |label: &Label| sources.get(label.span.file).name.starts_with("std.");
@@ -27,7 +28,7 @@ fn at(call: &ModelCall, mut found: Diagnostic) -> Diagnostic {
 /// An argument of the model with its name.
 type Argument<'a> = (&'a str, i64);
 
-/// The two arguments, passed on to the layer at fault, whose quotient was found instead of a whole number.
+/// The two arguments of the call whose quotient, in the layer with the error, is no whole number.
 fn quotient<'a>(call: &'a ModelCall, found: &Diagnostic) -> Option<[Argument<'a>; 2]> {
     // The note about the layer has its numbers.
     let is_passed_on = |name: &str, value: i64| {
@@ -39,14 +40,10 @@ fn quotient<'a>(call: &'a ModelCall, found: &Diagnostic) -> Option<[Argument<'a>
         arguments.filter(|(name, value)| *value > 0 && is_passed_on(name, *value)).collect();
     let pairs = arguments.iter().flat_map(|whole| arguments.iter().map(|part| [*whole, *part]));
     let mut fitting = pairs.filter(|[(_, value), (_, divisor)]| {
-        let common = greatest_divisor(*value, *divisor);
+        let common = gcd(*value, *divisor);
         found.message.ends_with(&format!(" {}/{}", value / common, divisor / common))
     });
     // Of several pairs, any may be meant.
     let first = fitting.next()?;
     fitting.next().is_none().then_some(first)
-}
-
-fn greatest_divisor(one: i64, other: i64) -> i64 {
-    if other == 0 { one } else { greatest_divisor(other, one % other) }
 }

@@ -76,18 +76,18 @@ pub struct Chunk {
     pub group: Option<GroupId>,
 }
 
-/// What an executable lacks, because it is of one of the first or last microbatches: values of microbatches that would
-/// come before the first one or after the last one.
+/// What an executable leaves out, because it runs one of the first or last microbatches of a step: values of
+/// microbatches that do not exist.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Edge {
-    /// How many stages that it would read, or give a gradient to, lie before the first microbatch.
+    /// Inputs from before the first microbatch.
     pub before: u32,
-    /// How many stages that would read it lie after the last microbatch.
+    /// Readers after the last microbatch.
     pub after: u32,
 }
 
-/// Work that a device can run: one kind of task of one stage, the same for every microbatch, or for one slice of each,
-/// or for some of the first or last ones.
+/// Work that a device can run: one kind of task of one stage. It runs every microbatch, or one slice of each, or some
+/// of the first or last ones.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Exec {
     /// Kind of task.
@@ -97,7 +97,7 @@ pub struct Exec {
     /// Of which slice of a microbatch, where microbatches are cut into slices; an update is of none.
     #[serde(default)]
     pub slice: Option<u32>,
-    /// What it lacks, where it is of some of the first or last microbatches only.
+    /// What it leaves out, if it runs some of the first or last microbatches only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edge: Option<Edge>,
     /// Which of the weights it changes, where each chunk of them has an update of its own.
@@ -112,6 +112,11 @@ pub struct Exec {
 }
 
 impl Exec {
+    /// Work for whole microbatches, wherever they stand in a step, and for all weights at once.
+    pub const fn new(kind: TaskKind, stage: StageId, operands: Vec<Operand>, body: Body, flops: u64) -> Self {
+        Self { kind, stage, slice: None, edge: None, chunk: None, operands, body, flops }
+    }
+
     /// `F.s0`, or `F.s0.q1` with slices, `F.s0.e1_0` at an edge, or `U.s0.c1` with chunks, as it is written after `@`.
     pub fn name(&self) -> String {
         let edge = self.edge.map(|edge| format!(".e{}_{}", edge.before, edge.after)).unwrap_or_default();

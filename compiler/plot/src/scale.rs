@@ -1,8 +1,8 @@
 //! Ticks of a picture, as few as tell all its moments apart, and positions of tasks in its table.
 
 use crate::drawn::Basis;
-use crate::tracks::greatest_common_divisor;
 use pipe_schedule::order::Position;
+use pipe_schedule::ratio::gcd;
 use pipe_schedule::units::Ticks;
 
 /// How moments and places of the compiler become those of the picture.
@@ -29,7 +29,7 @@ impl TickScale {
             Some(first)
         };
         Self {
-            divisor: moments.fold(Ticks::UNIT.0, |common, moment| greatest_common_divisor(common, moment.0)),
+            divisor: moments.fold(Ticks::UNIT.0, |common, moment| gcd(common, moment.0)),
             first: versions.first().map_or(Vec::new(), |one| one.schedule.orders.iter().scan(0, before).collect()),
         }
     }

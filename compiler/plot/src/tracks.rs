@@ -4,6 +4,7 @@ use pipe_compiler::analyze::Analysis;
 use pipe_compiler::stuck::Stuck;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::Task;
+use pipe_schedule::ratio::gcd;
 use pipe_schedule::schedule::{Schedule, ScheduledTask};
 use pipe_schedule::slices::Slices;
 use pipe_schedule::timing::timeline::Timeline;
@@ -114,13 +115,5 @@ fn share(order: &[ScheduledTask], position: usize) -> Occupancy {
 /// The largest duration that divides every start and end: one cell of a drawn track.
 pub fn common_slot(tracks: &[Track]) -> Ticks {
     let moments = tracks.iter().flat_map(|track| track.marks.iter()).flat_map(|mark| [mark.start, mark.end]);
-    Ticks(moments.fold(0, |common, moment| greatest_common_divisor(common, moment.0)).max(1))
-}
-
-/// The greatest number that divides both.
-pub(super) fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
-    while b > 0 {
-        (a, b) = (b, a % b);
-    }
-    a
+    Ticks(moments.fold(0, |common, moment| gcd(common, moment.0)).max(1))
 }

@@ -47,7 +47,7 @@ pub struct Input {
     pub kind: TaskKind,
     /// Its stage.
     pub stage: StageId,
-    /// How many microbatches later than that of the other task it is; mostly 0.
+    /// How many microbatches it is after the task that needs it; mostly 0.
     pub ahead: i64,
 }
 

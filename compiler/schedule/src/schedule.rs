@@ -71,13 +71,6 @@ impl Block {
         task.slot.saturating_add(self.duration(task.kind))
     }
 
-    /// A microbatch, counted from the first one of a block, as one of its own block, and how many blocks later that is.
-    pub fn microbatch(&self, number: i64) -> (MicrobatchId, i64) {
-        let size = i64::from(self.microbatches.max(1));
-        let own = u32::try_from(number.rem_euclid(size)).expect("a block has fewer than 2^32 microbatches");
-        (MicrobatchId(own), number.div_euclid(size))
-    }
-
     /// What a task is called: `F s0`, and `F s0 m1` where a block has several microbatches.
     pub fn name(&self, task: &BlockTask) -> String {
         match self.microbatches {

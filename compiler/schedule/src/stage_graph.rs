@@ -59,7 +59,7 @@ impl StageGraph {
         Self { before: Adjacent::new(n_stages, reversed.into_iter()), after, earlier: Vec::new(), later: Vec::new() }
     }
 
-    /// The same with these edges to later microbatches. Those that are there twice count once.
+    /// The same graph with these edges to later microbatches. Equal edges count once.
     ///
     /// # Panics
     /// If a distance is 0, or a stage is not one of the graph.
@@ -102,13 +102,13 @@ impl StageGraph {
         self.earlier[start..].iter().copied().take_while(move |edge| edge.to == stage)
     }
 
-    /// Who reads a stage for a later microbatch.
+    /// The edges to stages that read a stage for a later microbatch, by stage.
     pub fn earlier_after(&self, stage: StageId) -> impl Iterator<Item = Earlier> + Clone + '_ {
         let start = self.later.partition_point(|edge| edge.from < stage);
         self.later[start..].iter().copied().take_while(move |edge| edge.from == stage)
     }
 
-    /// What a task lacks, because it would be of a microbatch before the first or after the last one. None if nothing.
+    /// What a task leaves out because its step has no such microbatch. None if it leaves out nothing.
     pub fn edge(&self, task: Task, n_microbatches: u32) -> Option<Edge> {
         if self.earlier.is_empty() {
             return None;

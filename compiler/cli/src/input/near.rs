@@ -1,4 +1,4 @@
-//! What a word was probably meant as that names no file: a file with a similar name, or the value of a parameter.
+//! Suggestions for a word that names no file: a file with a similar name, or the option that sets a parameter.
 
 use crate::output::Failure;
 use pipe_syntax::suggest;
@@ -18,7 +18,7 @@ pub(crate) fn near_file(path: &Path) -> Option<String> {
     Some(near.display().to_string())
 }
 
-/// How to write a word such as `D=3` or `B=2`, which stands where only files may.
+/// How to write a word such as `D=3` or `B=2` in the place of a file.
 pub(crate) fn setting_of(word: &str) -> Option<String> {
     let (name, value) = word.split_once('=')?;
     let is_name = !name.is_empty() && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
@@ -33,7 +33,7 @@ pub(crate) fn setting_of(word: &str) -> Option<String> {
     })
 }
 
-/// The name with which a parameter is set that schedules know by a letter.
+/// The name of a parameter on the command line: `devices` for `D`.
 fn whole_name(name: &str) -> &str {
     match name {
         "D" => "devices",

@@ -1,5 +1,5 @@
-//! Whether recomputation would make a target fit that holds more than its devices have, or at least lower what they
-//! need. It is tried by compiling the target with it, as `--recompute all` would.
+//! Help for errors about memory: whether `recompute all` makes the target fit, or lowers what a device needs.
+//! The target is compiled with it to find out.
 
 use super::about_memory;
 use super::offload::fullest;
@@ -15,8 +15,8 @@ use pipe_schedule::policy::recompute::Recomputation;
 use pipe_syntax::diagnostic::Diagnostic;
 use pipe_syntax::files::Files;
 
-/// Says in the help of what was found that `recompute all` would make it fit, or how much less a device then needs;
-/// nothing where no device needs less. `program` is that of the target as it is.
+/// Adds to the help of errors about memory that `recompute all` would fit, or what the device then needs. Adds nothing
+/// if the device does not need less. `program` is the program without it.
 pub(crate) fn advise(
     files: &Files,
     (analysis, program): (&Analysis, &Program),
@@ -45,7 +45,7 @@ pub(crate) fn advise(
     }
 }
 
-/// The pipeline that recomputes all stages, and its program; none where that does not go with it.
+/// The pipeline that recomputes all stages, and its program. None if the target cannot recompute.
 fn with_recomputation(files: &Files, request: &Request) -> Option<(Pipeline, Program)> {
     let mut request = request.clone();
     request.choice.recompute = Some(Recomputation::All);
@@ -60,7 +60,7 @@ fn with_recomputation(files: &Files, request: &Request) -> Option<(Pipeline, Pro
     Some((analysis.pipeline?, program))
 }
 
-/// What the device of a finding about its own memory needs with recomputation, if that is less.
+/// What the device of an error about memory needs with recomputation, if that is less.
 fn lower(message: &str, pipeline: &Pipeline, [program, recomputing]: [&Program; 2]) -> Option<String> {
     let needed = |program: &Program| program.devices.iter().map(|code| pipeline.needed(code)).collect::<Vec<_>>();
     let mut devices = (0..).map(DeviceId).zip(needed(program).into_iter().zip(needed(recomputing)));

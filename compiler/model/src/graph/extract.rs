@@ -61,7 +61,7 @@ pub(crate) fn extract(
 /// An executable with this graph.
 pub(crate) fn exec(kind: TaskKind, stage: StageId, (operands, graph): (Vec<Operand>, Graph)) -> Exec {
     let flops = flops(&graph.nodes);
-    Exec { kind, stage, slice: None, edge: None, chunk: None, operands, body: Body::Graph(graph), flops }
+    Exec::new(kind, stage, operands, Body::Graph(graph), flops)
 }
 
 /// Every node that `roots` need, down to the places, in the order of the tape.

@@ -41,7 +41,7 @@ fn stages(kinds: &[Kinds], graph: &StageGraph, slices: Slices, n_microbatches: u
         operands.extend(values[stage.index()].carried(kind, slice));
         let slice = (slices != Slices::ONE).then_some(slice);
         let flops = if kind == TaskKind::Backward { 2 } else { 1 };
-        Exec { kind, stage, slice, edge, chunk: None, operands, body: Body::Abstract, flops }
+        Exec { slice, edge, ..Exec::new(kind, stage, operands, Body::Abstract, flops) }
     };
     let asked = |stage: StageId| {
         let kinds = &kinds[stage.index()];
@@ -64,7 +64,7 @@ fn stages(kinds: &[Kinds], graph: &StageGraph, slices: Slices, n_microbatches: u
     set
 }
 
-/// What tasks of a kind and stage lack at the edges of a step.
+/// What tasks of a kind and stage leave out at the edges of a step.
 fn edges(kind: TaskKind, stage: StageId, graph: &StageGraph, n_microbatches: u32) -> BTreeSet<Edge> {
     let before = graph.earlier_before(stage).map(|edge| edge.behind);
     let after = graph.earlier_after(stage).map(|edge| n_microbatches.saturating_sub(edge.behind));
@@ -105,16 +105,7 @@ pub fn add_weights(set: &mut StageSet, schedule: &Schedule) {
         let operands = [(parameters, Access::Update), (gradients, Access::Read)];
         let operands = operands.map(|(value, access)| Operand::new(value, access)).to_vec();
         let update = Some(ExecId::from_index(set.execs.len()));
-        set.execs.push(Exec {
-            kind: TaskKind::Update,
-            stage,
-            slice: None,
-            edge: None,
-            chunk: None,
-            operands,
-            body: Body::Abstract,
-            flops: 1,
-        });
+        set.execs.push(Exec::new(TaskKind::Update, stage, operands, Body::Abstract, 1));
         set.weights.push(WeightGroup { parameters, gradients: Some(gradients), update, stages: vec![stage] });
     }
 }
@@ -194,14 +185,14 @@ impl Values {
         operands
     }
 
-    /// Its gradient of what flows from a stage, so many microbatches before.
+    /// Its gradient for a stage that it reads, by stage and number of microbatches before.
     fn gradient_of(&self, from: (StageId, u32)) -> Option<ValueId> {
         self.gradients.iter().find(|(own, _)| *own == from).map(|(_, value)| *value)
     }
 }
 
 /// The operands of a task. `asked` lists the task kinds of its stage, and `kinds` the task kinds of each stage. At an
-/// edge, those that lead furthest are not there.
+/// edge, the operands of the most distant microbatches are missing.
 fn operands(
     kind: TaskKind,
     values: &[Values],

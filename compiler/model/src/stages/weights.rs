@@ -87,14 +87,5 @@ fn update(
     operands.extend(state.map(|value| Operand::new(value, Access::Update)));
     let n_parameters: u64 = trained.iter().map(|(_, weight)| weight.ty.elements()).sum();
     let flops = n_parameters.saturating_mul(FLOPS_PER_PARAMETER);
-    Exec {
-        kind: TaskKind::Update,
-        stage: id,
-        slice: None,
-        edge: None,
-        chunk: None,
-        operands,
-        body: Body::Optimizer,
-        flops,
-    }
+    Exec::new(TaskKind::Update, id, operands, Body::Optimizer, flops)
 }

@@ -150,16 +150,7 @@ fn add_stage(
     let mut add = |kind: TaskKind, scratch: u128| {
         let operands = values.operands(kind, input, recomputes);
         let flops = u64::try_from(flops(account, kind)).unwrap_or(u64::MAX);
-        set.execs.push(Exec {
-            kind,
-            stage,
-            slice: None,
-            edge: None,
-            chunk: None,
-            operands,
-            body: Body::Abstract,
-            flops,
-        });
+        set.execs.push(Exec::new(kind, stage, operands, Body::Abstract, flops));
         set.scratch.push(Bytes(u64::try_from(scratch).unwrap_or(u64::MAX)));
         ExecId::from_index(set.execs.len() - 1)
     };

@@ -5,6 +5,7 @@
 //! checked on one turn.
 
 use crate::placement::Placement;
+use crate::ratio::gcd;
 use crate::schedule::{Block, BlockTask};
 use pipe_ir::ids::MicrobatchId;
 
@@ -19,10 +20,18 @@ pub struct Turn {
     pub tasks: Vec<Vec<BlockTask>>,
 }
 
+/// A microbatch, counted from the first one of a block or turn, as one of its own block or turn, and how many blocks or
+/// turns later that is. `size` is the number of microbatches of each.
+pub fn position(number: i64, size: u64) -> (MicrobatchId, i64) {
+    let size = i64::try_from(size.max(1)).unwrap_or(i64::MAX);
+    let own = u32::try_from(number.rem_euclid(size)).expect("steps have fewer than 2^32 microbatches");
+    (MicrobatchId(own), number.div_euclid(size))
+}
+
 /// How many blocks a turn has, and whether it is repeated: not if a step ends before devices repeat.
 pub fn blocks(size: u32, placement: &Placement, n_microbatches: u32) -> (u32, bool) {
     let size = size.max(1);
-    let repeated = placement.repeats().map(|period| (period, period / common_divisor(size, period)));
+    let repeated = placement.repeats().map(|period| (period, period / gcd(size, period)));
     let fits = |(period, blocks): &(u32, u32)| {
         *period == 1 || u64::from(*blocks) * u64::from(size) <= u64::from(n_microbatches)
     };
@@ -50,14 +59,6 @@ pub fn turn(block: &Block, placement: &Placement, (n_devices, n_microbatches): (
     }
     let period = repeats.then(|| block.period.max(1).saturating_mul(u64::from(blocks)));
     Turn { microbatches: u64::from(blocks) * u64::from(block.microbatches), period, tasks }
-}
-
-fn common_divisor(one: u32, other: u32) -> u32 {
-    let (mut one, mut other) = (one, other);
-    while other != 0 {
-        (one, other) = (other, one % other);
-    }
-    one
 }
 
 #[cfg(test)]
@@ -98,6 +99,13 @@ mod tests {
         let alone = turn(&block(2), &placement(&[0]), (1, 1));
         assert_eq!((alone.microbatches, alone.period), (2, Some(10)));
         assert_eq!(places(&alone), [[(0, 0), (1, 1)]]);
+    }
+
+    #[test]
+    fn microbatches_before_and_after_are_of_other_blocks() {
+        let found = |number| position(number, 3);
+        assert_eq!([found(-4), found(-1)], [(MicrobatchId(2), -2), (MicrobatchId(2), -1)]);
+        assert_eq!([found(0), found(2), found(7)], [(MicrobatchId(0), 0), (MicrobatchId(2), 0), (MicrobatchId(1), 2)]);
     }
 
     #[test]

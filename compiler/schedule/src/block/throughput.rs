@@ -5,7 +5,7 @@
 //! (maximum cycle ratio; Dasdan, ACM TODAES 9, 2004). It is found by looking for a cycle that is
 //! slower than the slowest one known, until there is none.
 
-use crate::block::period::Turn;
+use crate::block::period::{Turn, position};
 use crate::dependencies::Dependencies;
 use crate::schedule::{BlockTask, Schedule};
 use crate::timing::durations::Costs;
@@ -74,7 +74,6 @@ pub fn pace(schedule: &Schedule, turn: &Turn, costs: &Costs) -> Option<Pace> {
 
 fn waits(schedule: &Schedule, turn: &Turn, costs: &Costs, period: u64) -> Option<(Vec<Wait>, usize)> {
     let dependencies = Dependencies::of_block(schedule.block.as_ref()?, &schedule.graph);
-    let size = i64::try_from(turn.microbatches.max(1)).ok()?;
     // By kind, stage and microbatch: a task's number. One that occupies several devices is one task.
     let mut numbers: BTreeMap<(TaskKind, StageId, MicrobatchId), usize> = BTreeMap::new();
     let mut all: Vec<BlockTask> = Vec::new();
@@ -94,10 +93,7 @@ fn waits(schedule: &Schedule, turn: &Turn, costs: &Costs, period: u64) -> Option
     let mut waits = Vec::with_capacity(3 * all.len());
     for (to, task) in all.iter().enumerate() {
         for input in dependencies.input_kinds(task.kind, task.stage) {
-            // Microbatches count from the beginning of the turn.
-            let number = i64::from(task.microbatch.0) + input.ahead;
-            let (later, own) = (number.div_euclid(size), number.rem_euclid(size));
-            let microbatch = MicrobatchId(u32::try_from(own).ok()?);
+            let (microbatch, later) = position(i64::from(task.microbatch.0) + input.ahead, turn.microbatches);
             let Some(from) = numbers.get(&(input.kind, input.stage, microbatch)) else { continue };
             let latency = costs.latency.between_sets(devices(*from), devices(to));
             let ends = devices(*from).first().zip(devices(to).first());

@@ -34,7 +34,7 @@ pipe_ir::words! {
         Area "memory times lifespans"
         /// The work of all devices that share a processor.
         Shared "work of all devices on one processor"
-        /// Tasks that wait for those of earlier microbatches, one after the other.
+        /// A chain of tasks through many microbatches, where stages read earlier ones.
         Earlier "the longest chain through earlier microbatches"
     }
 }

@@ -1,9 +1,10 @@
 //! Rule: a task of a building block starts when its inputs have ended.
 //!
-//! Inputs belong to the same microbatch or to one a fixed number before or behind, and every block
-//! runs the same slots: so this holds for all blocks, however many there are.
+//! An input is of the same microbatch, or of a fixed number of microbatches before or after. Every
+//! block runs the same slots, so this holds for all blocks.
 
 use super::collisions::microbatches;
+use crate::block::period::position;
 use crate::dependencies::{Dependencies, Input};
 use crate::schedule::{Block, BlockTask, Schedule};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
@@ -32,8 +33,9 @@ pub fn late(schedule: &Schedule) -> Vec<(Span, u64)> {
 struct Early<'b> {
     task: &'b BlockTask,
     input: &'b BlockTask,
-    /// How many microbatches later than the other the input is, and how many blocks.
+    /// How many microbatches the input is after the task.
     ahead: i64,
+    /// How many blocks it is after the task.
     turns: i64,
     /// How many slots it starts too early.
     slots: u64,
@@ -50,7 +52,7 @@ fn too_early<'b>(schedule: &Schedule, block: &'b Block) -> Vec<Early<'b>> {
     let runs = |task: &&BlockTask| block.only.is_none_or(|only| task.microbatch.0 < only);
     for task in block.slots.iter().filter(|task| task.stage.index() < n_stages).filter(runs) {
         for Input { kind, stage, ahead } in dependencies.input_kinds(task.kind, task.stage) {
-            let (microbatch, turns) = block.microbatch(i64::from(task.microbatch.0) + ahead);
+            let (microbatch, turns) = position(i64::from(task.microbatch.0) + ahead, u64::from(block.microbatches));
             // A missing input is the completeness rule's business.
             let Some(input) = tasks.get(&(stage, microbatch, kind)) else { continue };
             if block.only.is_some_and(|only| !meets(block, task, ahead, only)) {
@@ -65,7 +67,8 @@ fn too_early<'b>(schedule: &Schedule, block: &'b Block) -> Vec<Early<'b>> {
     found
 }
 
-/// Whether there is a microbatch so far ahead of one for which the task runs, if there are only so many.
+/// Whether some microbatch of the task has the input, which is of `ahead` microbatches later, in a step of `only`
+/// microbatches.
 fn meets(block: &Block, task: &BlockTask, ahead: i64, only: u32) -> bool {
     let (first, size) = (task.microbatch.0, block.microbatches.max(1));
     let last = first + (only - 1 - first) / size * size;

@@ -43,7 +43,7 @@ impl Frozen {
         }
         let of = |is_frozen: &bool| if *is_frozen { Gradients::None } else { Gradients::Both };
         let mut all: Vec<Gradients> = frozen.iter().map(of).collect();
-        // Edges from earlier microbatches may close cycles: until nothing changes.
+        // Edges from earlier microbatches may close cycles: repeat until nothing changes.
         let reach = |all: &mut [Gradients]| {
             let before = all.to_vec();
             for stage in (0..all.len()).map(StageId::from_index) {

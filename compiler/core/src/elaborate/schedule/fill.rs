@@ -115,13 +115,11 @@ impl<'p> FreeSlots<'p> {
         self.start(kind, work).map_or(0, |start| start + self.durations[kind.index()])
     }
 
-    /// When a task of a microbatch so many further on ends, counted in the slots of this block.
+    /// The end of a task that is `ahead` microbatches later, in slots of this block.
     fn end_of(&self, kind: TaskKind, (stage, microbatch): Work, ahead: i64) -> u64 {
-        let size = i64::from(self.block.0);
-        let number = i64::from(microbatch.0) + ahead;
-        let own = MicrobatchId(u32::try_from(number.rem_euclid(size)).expect("less than the size of a block"));
-        let end = i128::from(self.end(kind, (stage, own)));
-        u64::try_from(end + i128::from(number.div_euclid(size)) * i128::from(self.block.1)).unwrap_or(0)
+        let (own, later) = period::position(i64::from(microbatch.0) + ahead, u64::from(self.block.0));
+        let end = i128::from(self.end(kind, (stage, own))) + i128::from(later) * i128::from(self.block.1);
+        u64::try_from(end).unwrap_or(0)
     }
 
     /// The first slot at which a task's inputs are there; slot 0 for those that the block does not compute.

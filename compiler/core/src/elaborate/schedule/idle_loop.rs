@@ -1,4 +1,4 @@
-//! Rule: a loop that ends before it begins costs no task that the schedule needs.
+//! Rule: no task is missing because a loop never runs.
 
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;

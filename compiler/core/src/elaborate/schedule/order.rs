@@ -471,7 +471,7 @@ impl<'a> Run<'_, 'a> {
         self.with_stage(line, error)
     }
 
-    /// What is wrong where a stage runs `BW` and a half of it on the same microbatches; nothing where that is not so.
+    /// The error if a stage runs `BW` and one of its halves on the same microbatches.
     fn twice_backward(&self, line: &Line<'a>, stage: usize) -> Option<Diagnostic> {
         let all = (self.writer.n_microbatches * self.writer.slices.count()) as usize;
         let of = |kind| self.order.iter().filter(move |one| one.task.kind == kind && one.task.stage.index() == stage);
@@ -494,8 +494,8 @@ impl<'a> Run<'_, 'a> {
         Some(refused_task::twice_backward(half, one, both))
     }
 
-    /// An error about the stage of a task, with what was probably meant: stage and microbatch the other way round, or
-    /// the stage of the device.
+    /// Adds a help to an error about the stage of a task: stage and microbatch are swapped, or the stage of the device
+    /// was meant.
     fn with_stage(&self, line: &Line<'a>, error: Diagnostic) -> Diagnostic {
         if refused_task::is_swapped(line, self.variable, &self.loops) {
             return refused_task::with_swap(line, error);

@@ -7,6 +7,7 @@
 //! its number has no drift.
 
 use super::Writer;
+use pipe_schedule::ratio::gcd;
 use pipe_syntax::ast::BinaryOp;
 use pipe_syntax::expr::lists::List;
 use pipe_syntax::expr::scope::{Node, Resolved, State};
@@ -37,7 +38,7 @@ impl Wave {
     /// Over so many periods that the drift is a multiple of `divisor`; the drift is then counted in divisors.
     fn divided(self, divisor: i64) -> Option<Self> {
         let size = u128::from(divisor.unsigned_abs());
-        let turns = size.checked_div(common_divisor(size, self.drift.unsigned_abs()))?;
+        let turns = size.checked_div(gcd(size, self.drift.unsigned_abs()))?;
         let period = u64::try_from(turns).ok()?.checked_mul(self.period).filter(|period| *period <= LONGEST)?;
         let all = self.over(period);
         Some(Self { period, drift: all.drift.checked_div(i128::from(divisor))? })
@@ -53,7 +54,7 @@ pub(super) fn period<'a>(writer: &mut Writer<'a>, code: &Resolved<'a>, microbatc
 
 /// The least common multiple of two periods, if it is not too long.
 pub(in crate::elaborate) fn common(one: u64, other: u64) -> Option<u64> {
-    let divisor = u64::try_from(common_divisor(u128::from(one), u128::from(other))).ok()?;
+    let divisor = u64::try_from(gcd(u128::from(one), u128::from(other))).ok()?;
     one.checked_div(divisor)?.checked_mul(other).filter(|period| *period <= LONGEST)
 }
 
@@ -162,12 +163,4 @@ fn binary<'a>(
 fn scaled<'a>(writer: &mut Writer<'a>, wave: Wave, factor: &Resolved<'a>) -> Option<Wave> {
     let factor = writer.eval(factor).ok()?;
     Some(Wave { drift: wave.drift.checked_mul(i128::from(factor))?, ..wave })
-}
-
-fn common_divisor(one: u128, other: u128) -> u128 {
-    let (mut one, mut other) = (one, other);
-    while other != 0 {
-        (one, other) = (other, one % other);
-    }
-    one
 }

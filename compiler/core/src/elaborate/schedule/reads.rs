@@ -74,18 +74,21 @@ pub(super) fn graph<'a>(writer: &mut Writer<'a>, line: &'a Reads, n_stages: usiz
     Ok(StageGraph::new(n_stages, edges.same).with_earlier(edges.earlier))
 }
 
-/// Edges from earlier microbatches go with whole microbatches, and with steps that end before the next one begins.
+/// Edges from earlier microbatches need whole microbatches, and steps that end before the next one begins.
 fn alone(writer: &Writer<'_>, line: &Reads, edge: Earlier) -> Result<(), Fault> {
-    let other = match (writer.weights, writer.slices.count()) {
-        (Some((weights, span)), _) => (format!("weights {}", weights.word()), "runs on from step to step", span),
-        (None, 1) => return Ok(()),
-        (None, count) => (format!("slices {count}"), "reads earlier slices already", line.span),
+    let slices = writer.slices.count();
+    let (item, does) = match writer.weights {
+        Some((weights, _)) => (format!("weights {}", weights.word()), "steps run on into each other"),
+        None if slices > 1 => (format!("slices {slices}"), "a slice already reads the slice before it"),
+        None => return Ok(()),
     };
-    let (item, does, span) = other;
-    let message = format!("`behind` and `{item}` do not go together: a schedule with `{item}` {does}");
-    let error =
-        Diagnostic::error(Code::RepeatedItem, line.span, format!("{} reads an earlier microbatch", edge.to), message);
-    Err(Box::new(if span == line.span { error } else { error.label(span, "given here") }))
+    let message = format!("`behind` cannot be combined with `{item}`: {does}");
+    let label = format!("{} reads an earlier microbatch", edge.to);
+    let error = Diagnostic::error(Code::RepeatedItem, line.span, label, message);
+    Err(Box::new(match writer.weights {
+        Some((_, span)) => error.label(span, "given here"),
+        None => error,
+    }))
 }
 
 /// Adds the edges to a stage.
@@ -116,7 +119,7 @@ fn read_by<'a>(
         let Ok(from) = u32::try_from(read).map(StageId) else { continue };
         match behind {
             Some((count, code)) => {
-                let behind = within("behind", writer.eval(code)?, 1..=MOST_BEHIND, count.span)?;
+                let behind = within("microbatches back", writer.eval(code)?, 1..=MOST_BEHIND, count.span)?;
                 edges.earlier.push(Earlier { to: stage, behind, from });
             }
             None if from >= stage => {

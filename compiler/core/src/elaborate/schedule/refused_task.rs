@@ -51,7 +51,7 @@ pub(super) fn no_such_slice(line: &Line<'_>, stage: usize, slice: i64, slices: S
     if last == 0 { error.help("say in how many slices microbatches are cut, for example `slices 2`") } else { error }
 }
 
-/// An error about a microbatch beyond the last one, with the range of a loop that goes on behind `M`.
+/// Adds a help to an error about a microbatch beyond the last one, if the range of its loop ends above `M`.
 pub(super) fn with_range(line: &Line<'_>, loops: &[Loop<'_>], error: Diagnostic) -> Diagnostic {
     let Some(ExprKind::Name(name)) = line.microbatch.as_ref().map(|code| &code.expr.kind) else { return error };
     let Some(range) = loops.iter().rev().find(|one| one.name == name) else { return error };
@@ -59,7 +59,7 @@ pub(super) fn with_range(line: &Line<'_>, loops: &[Loop<'_>], error: Diagnostic)
         return error;
     }
     let (start, span) = match &range.start.kind {
-        // Who counts from 1 counts to M.
+        // A range from 1 also leaves out microbatch 0.
         ExprKind::Integer(0 | 1) => ("0", Span { end: range.end.span.end, ..range.start.span }),
         _ => ("", range.end.span),
     };
@@ -75,12 +75,12 @@ fn is_beyond_count(end: &Expr) -> bool {
     is_count(left) && is_number(right) || is_number(left) && is_count(right)
 }
 
-/// Whether the stage of a task is the number of a loop, and its microbatch that of the device.
+/// Whether a task has the variable of a loop as its stage, and the device as its microbatch.
 pub(super) fn is_swapped(line: &Line<'_>, device: &str, loops: &[Loop<'_>]) -> bool {
     names(line).is_some_and(|(stage, microbatch)| microbatch == device && loops.iter().any(|one| one.name == stage))
 }
 
-/// The names that stand for stage and microbatch.
+/// The names in the places of stage and microbatch.
 fn names<'l>(line: &'l Line<'_>) -> Option<(&'l str, &'l str)> {
     match (&line.stage.expr.kind, &line.microbatch.as_ref()?.expr.kind) {
         (ExprKind::Name(stage), ExprKind::Name(microbatch)) => Some((stage, microbatch)),
@@ -88,14 +88,14 @@ fn names<'l>(line: &'l Line<'_>) -> Option<(&'l str, &'l str)> {
     }
 }
 
-/// An error about a task whose stage and microbatch stand the other way round.
+/// Adds a help to an error about a task with stage and microbatch swapped.
 pub(super) fn with_swap(line: &Line<'_>, error: Diagnostic) -> Diagnostic {
     let (Some((stage, microbatch)), Some(code)) = (names(line), &line.microbatch) else { return error };
     let error = error.help(format!("the stage comes first: write `{}[{microbatch}, {stage}]`", line.kind.letters()));
     error.edit(line.stage.expr.span, microbatch).edit(code.expr.span, stage)
 }
 
-/// What is wrong where one statement is a half of the backward, and another is both.
+/// The error about a stage with `BW` and one of its halves.
 pub(super) fn twice_backward(half: TaskKind, one: Span, both: Span) -> Diagnostic {
     let message = format!("`BW` already contains `{}`: leave one out", half.letters());
     Diagnostic::error(Code::MixedBackward, one, "one half", message).label(both, "both halves")

@@ -35,8 +35,7 @@ pub(super) fn check(program: &Program, report: &mut Report) -> bool {
     is_whole
 }
 
-/// Checks that an executable says of which slice it is, where there are several, and that it then reads the values of
-/// slices of the same microbatch.
+/// Checks that an executable names its slice if there are several slices. It then reads slices of one microbatch only.
 pub(super) fn slice(program: &Program, exec: &Exec) -> Result<(), String> {
     let slices = program.n_slices;
     let is_cut = slices > 1 && exec.kind != TaskKind::Update;
@@ -68,8 +67,8 @@ fn name(program: &Program, operand: &Operand) -> String {
     program.values.get(value.index()).map_or_else(|| value.to_string(), |value| value.name.clone())
 }
 
-/// Checks that a run is on the slice of its executable, that there are all microbatches of which it reads values, and
-/// that it lacks none without need.
+/// Checks that a run is on the slice of its executable, and that its step has the microbatches of all operands. An
+/// executable of an edge leaves out only values of microbatches that the step does not have.
 pub(super) fn run(program: &Program, exec: &Exec, microbatch: MicrobatchId) -> Result<(), String> {
     let (slices, own) = (program.n_slices, microbatch.0 % program.n_slices);
     if let Some(slice) = exec.slice.filter(|slice| *slice != own) {
@@ -92,8 +91,9 @@ pub(super) fn run(program: &Program, exec: &Exec, microbatch: MicrobatchId) -> R
         return Ok(());
     }
     let Edge { before, after } = needed;
-    let told = format!("{microbatch} lacks {before} stages before the first microbatch and {after} after the last one");
-    Err(format!("{told}, not {} and {}", edge.before, edge.after))
+    let has =
+        format!("{microbatch} has {before} inputs before the first microbatch and {after} readers after the last");
+    Err(format!("{has}, but `@{}` is for {} and {}", exec.name(), edge.before, edge.after))
 }
 
 /// The first value of a microbatch that is not one of the step.

@@ -7,8 +7,8 @@
 #define FACTORS(type) MATRIX(type, q), MATRIX(type, k), MATRIX(type, v)
 #define SIZES u64 m, u64 n, u64 width, u64 batches, u64 size1, u64 size2, u32 causal
 
-// The work of a block: one tile, for every `step`-th batch index from `batch` on. Neighbouring blocks have the same tile and different batch indices, and the tiles
-// that take longest come first.
+// The work of a block: one tile, for every `step`-th batch index from `batch` on. Neighbouring blocks have the same
+// tile and different batch indices, and the tiles that take longest come first.
 struct Task {
     u64 tile, batch, step;
 
