@@ -243,7 +243,7 @@ def arguments() -> argparse.Namespace:
         "--run-seconds", type=float, default=120, metavar="S", help="a run that takes longer has failed"
     )
     parser.add_argument(
-        "--kernels", metavar="BINARY", help="pipec's library tests, which then run every kernel by itself on the GPU"
+        "--kernels", metavar="BINARY", help="tests of pipe-cuda, which then run every kernel by itself on the GPU"
     )
     parser.add_argument(
         "--sanitizer",

@@ -37,6 +37,8 @@ def examine(clock: Clock, command: list[str], folder: pathlib.Path, verdict: Ver
     elif ended.code != 0:
         told = [line for line in text.splitlines() if line.startswith("=========")]
         raise Failed(f"exit code {ended.code}: {shown(command)}", "\n".join(told[:40]) or text)
+    elif "running 0 tests" in text:
+        raise Failed("it has no tests of kernels: `cargo test --release -p pipe-cuda --lib --no-run` builds them", text)
     verdict.ok = True
 
 
@@ -51,7 +53,7 @@ def of_runs(clock: Clock, tool: str, command: str, pipec: str, one: cases.Examin
 
 def of_kernels(clock: Clock, kernels: str, threads: int, under_tool: tuple[str, str] | None) -> Verdict:
     """Every kernel by itself, beside the processor; perhaps under a tool."""
-    line = [kernels, "--skip", "all_kernels_compile", "--test-threads", str(threads)]
+    line = [kernels, "kernels::", "--skip", "all_kernels_compile", "--test-threads", str(threads)]
     if under_tool is None:
         return judged(Verdict("kernels"), clock, line, pathlib.Path.cwd(), PIPEC_GPU="1")
     command, tool = under_tool
