@@ -223,6 +223,7 @@ pub fn schedule(
         span: SPAN,
         n_microbatches: u32::try_from(microbatches).unwrap_or(u32::MAX),
         slices: Slices::ONE,
+        shares: Vec::new(),
         graph: StageGraph::chain(placement.len()),
         activations: Activations::default(),
         placement: Placement::of_stages(placement),

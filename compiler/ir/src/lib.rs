@@ -17,6 +17,7 @@ pub mod program;
 pub mod python;
 pub mod reference;
 pub mod shares;
+pub mod slices;
 pub mod task;
 pub mod text;
 pub mod training;

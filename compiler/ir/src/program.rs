@@ -238,6 +238,9 @@ pub struct Program {
     /// In how many slices each is cut along its sequence: microbatch `u` is slice `u % n_slices`.
     #[serde(default = "one")]
     pub n_slices: u32,
+    /// By slice, its share of the sequence; empty where all are equal.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slice_shares: Vec<u32>,
     /// Devices that reduce gradients together, in the order in which their buffers are added up.
     #[serde(default)]
     pub groups: Vec<Vec<DeviceId>>,

@@ -153,6 +153,7 @@ fn write(
         n_stages: u32::try_from(schedule.n_stages()).unwrap_or(u32::MAX),
         n_microbatches: schedule.n_microbatches,
         n_slices: schedule.slices.count(),
+        slice_shares: schedule.shares.clone(),
         n_steps: schedule.n_steps(),
         lags: lags(schedule),
         groups,

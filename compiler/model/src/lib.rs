@@ -78,8 +78,8 @@ pub fn stage_set_of(files: &Files, elaborated: &Elaborated, kinds: &[Kinds]) -> 
     let request = StageRequest { layers: &layers, kinds, n_microbatches, optimizer };
     let digest = identity::digest(&model);
     let mut set = if schedule.slices.count() > 1 {
-        let slices = slicing::slices(&model, schedule.slices, schedule.span)?;
-        stages::slice_set::slice_set(&slices.into_iter().map(mixed::stored).collect::<Vec<_>>(), &request)
+        let slices = slicing::slices(&model, schedule)?.into_iter().map(mixed::stored).collect::<Vec<_>>();
+        stages::slice_set::slice_set(&slices, schedule.shares.is_empty(), &request)
     } else {
         stages(&mixed::stored(model), &request)
     };

@@ -161,6 +161,7 @@ fn schedule(
         span: Span { file: FileId(0), start: 0, end: 1 },
         n_microbatches,
         slices: Slices::ONE,
+        shares: Vec::new(),
         placement: Placement::of_stages(placement.iter().map(|device| DeviceId(*device)).collect::<Vec<_>>()),
         window: None,
         activations: crate::policy::activation::Activations::default(),

@@ -107,6 +107,8 @@ pub struct Schedule {
     pub n_microbatches: u32,
     /// In how many slices each is cut.
     pub slices: Slices,
+    /// By slice, its share of the sequence; empty where all are equal.
+    pub shares: Vec<u32>,
     /// The devices of each task.
     pub placement: Placement,
     /// The steps that follow each other without a flush, where weights change while microbatches are under way.

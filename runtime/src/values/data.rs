@@ -10,6 +10,7 @@ use pipe_ir::digest::Digest;
 use pipe_ir::graph::{DType, Graph, Node, Op};
 use pipe_ir::ids::{MicrobatchId, NodeId, ValueId};
 use pipe_ir::program::{Body, Exec, Program};
+use pipe_ir::slices::Slicing;
 use pipe_ir::training::DataSource;
 use pipe_ir::value::{TensorSlot, ValueKind};
 use std::io::Read;
@@ -73,6 +74,7 @@ pub struct Data {
     values: Vec<(Vec<TensorSlot>, u64)>,
     /// In how many slices each microbatch is cut, along the second axis of every tensor.
     n_slices: u32,
+    slicing: Slicing,
     source: Source,
 }
 
@@ -109,7 +111,13 @@ impl Data {
             .enumerate()
             .map(|(index, value)| (value.tensors.clone(), index_bound(program, ValueId::from_index(index))));
         let seed = program.training.as_ref().map_or(0, |training| training.seed);
-        Self { seed, values: values.collect(), n_slices: program.n_slices, source: Source::Synthetic }
+        Self {
+            seed,
+            values: values.collect(),
+            n_slices: program.n_slices,
+            slicing: Slicing::of(program),
+            source: Source::Synthetic,
+        }
     }
 
     /// Data from a function of step, microbatch and tensor.
@@ -143,13 +151,15 @@ impl Data {
                 continue;
             }
             // A slice is a part of each row of the whole microbatch, whose data depends on no slicing.
-            let whole = whole(slot, self.n_slices);
+            let whole = whole(slot, &self.slicing, microbatch.0 % self.n_slices);
+            let (whole, start) = whole.expect("the verifier found data that can be cut");
             let mut bytes = vec![0; whole.ty.bytes().to_usize()];
             self.fill((step, MicrobatchId(microbatch.0 / self.n_slices)), &whole, *bound, &mut bytes);
-            let row: u64 = slot.ty.shape.iter().skip(1).product();
-            let row = row as usize * slot.ty.dtype.bytes().to_usize();
-            let first = (microbatch.0 % self.n_slices) as usize * row;
-            for (out, whole) in part.chunks_exact_mut(row).zip(bytes.chunks_exact(row * self.n_slices as usize)) {
+            let position: u64 = slot.ty.shape.iter().skip(2).product();
+            let position = position as usize * slot.ty.dtype.bytes().to_usize();
+            let [row, row_of_whole] = [slot, &whole].map(|slot| slot.ty.shape[1] as usize * position);
+            let first = start as usize * position;
+            for (out, whole) in part.chunks_exact_mut(row).zip(bytes.chunks_exact(row_of_whole)) {
                 out.copy_from_slice(&whole[first..first + row]);
             }
         }
@@ -202,10 +212,16 @@ fn fits(
     path: &Path,
     (bytes, largest): (usize, u8),
 ) -> Result<(), DataError> {
-    for (value, (_, bound)) in program.values.iter().zip(values).filter(|(value, _)| value.kind == ValueKind::Data) {
+    let slicing = Slicing::of(program);
+    let data = (0..).map(ValueId).zip(program.values.iter().zip(values));
+    for (id, (value, (_, bound))) in data.filter(|(_, (value, _))| value.kind == ValueKind::Data) {
+        let reads = |exec: &&Exec| exec.operands.iter().any(|operand| operand.value == id);
+        let slice = program.execs.iter().find(reads).and_then(|exec| exec.slice).unwrap_or(0);
         for slot in &value.tensors {
-            let slot = &whole(slot, program.n_slices);
-            let window = window_of(slot)
+            let of_whole =
+                |slot| if program.n_slices == 1 { Some(slot) } else { whole(&slot, &slicing, slice).map(|it| it.0) };
+            let window = of_whole(slot.clone())
+                .and_then(|slot| window_of(&slot))
                 .ok_or_else(|| DataError::Unsupported { name: slot.name.clone(), ty: slot.ty.to_string() })?;
             if bytes < window {
                 return Err(DataError::TooShort { path: path.to_owned(), bytes, window });
@@ -218,13 +234,13 @@ fn fits(
     Ok(())
 }
 
-/// The tensor of which a slice has a part: its second axis is so many times as long.
-fn whole(slice: &TensorSlot, n_slices: u32) -> TensorSlot {
-    let mut whole = slice.clone();
-    if let Some(size) = whole.ty.shape.get_mut(1) {
-        *size *= u64::from(n_slices);
-    }
-    whole
+/// The tensor of which a slice has a part along the second axis, and where the part starts.
+fn whole(slot: &TensorSlot, slicing: &Slicing, slice: u32) -> Option<(TensorSlot, u64)> {
+    let mut whole = slot.clone();
+    let size = whole.ty.shape.get_mut(1)?;
+    let place = slicing.place(slice, *size)?;
+    *size = place.length;
+    Some((whole, place.start))
 }
 
 /// Bytes that one row of this tensor takes from a text, or `None` if it is not filled from one.

@@ -74,6 +74,7 @@ pub(super) fn program(kind: Kind, program: &mut Program, dice: &mut Dice) {
         n_stages,
         n_microbatches,
         n_slices,
+        slice_shares,
         n_steps,
         lags,
         groups,
@@ -94,6 +95,11 @@ pub(super) fn program(kind: Kind, program: &mut Program, dice: &mut Dice) {
             }
         }
         Kind::Microbatches => *n_microbatches = near(*n_microbatches, *n_microbatches as usize, dice),
+        Kind::Slices if !slice_shares.is_empty() && dice.below(2) == 0 => {
+            if let Some(share) = pick(slice_shares, dice) {
+                *share = near(*share, 8, dice);
+            }
+        }
         Kind::Slices => *n_slices = near(*n_slices, *n_microbatches as usize, dice),
         Kind::Training => match (training.as_mut(), dice.below(3)) {
             (Some(_), 0) => *training = None,

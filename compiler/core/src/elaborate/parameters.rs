@@ -9,6 +9,7 @@ use pipe_syntax::expr::arguments::Values;
 use pipe_syntax::expr::arithmetic::Decimals;
 use pipe_syntax::expr::errors::{built_in, fixed};
 use pipe_syntax::expr::evaluate::Machine;
+use pipe_syntax::expr::number::Number;
 use pipe_syntax::expr::scope::{Fault, Form, Scope};
 use pipe_syntax::files::Files;
 use pipe_syntax::limits::Report;
@@ -113,7 +114,7 @@ pub(super) fn of_files(files: &Files, request: &Request) -> Result<Values, Diagn
     let faults = scope.resolve_lets(false);
     report.extend(faults.into_iter().map(|fault| *fault));
     report.extend(definitions(files).into_iter().map(|fault| *fault));
-    let mut machine = Machine::default();
+    let mut machine = Machine::<Number>::default();
     if !report.is_empty() {
         return report.finish(values);
     }

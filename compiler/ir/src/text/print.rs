@@ -64,7 +64,10 @@ pub(super) fn tables(program: &Program) -> String {
     let mut out = String::from("program ");
     push_name(&mut out, &program.name);
     out.push_str(&format!(" stages {} microbatches {}", program.n_stages, program.n_microbatches));
-    if program.n_slices != 1 {
+    if !program.slice_shares.is_empty() {
+        out.push_str(" slices ");
+        push_list(&mut out, &program.slice_shares);
+    } else if program.n_slices != 1 {
         out.push_str(&format!(" slices {}", program.n_slices));
     }
     if program.n_steps != 1 {

@@ -19,7 +19,7 @@ pub(super) fn program(text: &str) -> Result<Parsed, ParseError> {
     let n_stages = cursor.small("a number of stages")?;
     cursor.expect("microbatches")?;
     let n_microbatches = cursor.small("a number of microbatches")?;
-    let n_slices = if cursor.take("slices") { cursor.small("a number of slices")? } else { 1 };
+    let (n_slices, slice_shares) = if cursor.take("slices") { slices(cursor)? } else { (1, Vec::new()) };
     let n_steps = if cursor.take("steps") { cursor.small("a number of steps")? } else { 1 };
     let mut lags = Vec::new();
     while cursor.take("lags") {
@@ -64,9 +64,30 @@ pub(super) fn program(text: &str) -> Result<Parsed, ParseError> {
         };
         return Err(cursor.expected(expected));
     }
-    let program =
-        Program { name, n_stages, n_microbatches, n_slices, n_steps, lags, groups, values, execs, devices, training };
+    let program = Program {
+        name,
+        n_stages,
+        n_microbatches,
+        n_slices,
+        slice_shares,
+        n_steps,
+        lags,
+        groups,
+        values,
+        execs,
+        devices,
+        training,
+    };
     Ok(Parsed { program, lines })
+}
+
+/// Reads a number of slices, or the share of each.
+fn slices(cursor: &mut Cursor<'_>) -> Result<(u32, Vec<u32>), ParseError> {
+    if !cursor.clone().take("[") {
+        return Ok((cursor.small("a number of slices")?, Vec::new()));
+    }
+    let shares = cursor.list(|cursor| cursor.small("a share"))?;
+    Ok((u32::try_from(shares.len()).unwrap_or(u32::MAX), shares))
 }
 
 /// Reads the table of groups.

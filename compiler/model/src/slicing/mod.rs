@@ -6,7 +6,7 @@
 //! its own, those of earlier ones carried over, and what such a product spreads over must pass
 //! through `causal_softmax`, so that no position sees a later one. Sums over the sequence are
 //! allowed on the way to the loss, of which a slice has its share: the loss is the mean over
-//! slices.
+//! slices, each times its length over the mean one.
 
 mod several;
 
@@ -16,9 +16,9 @@ use crate::{Layer, Model};
 use pipe_ir::graph::{Binary, Class, Node, Op, TensorType, Unary};
 use pipe_ir::ids::NodeId;
 use pipe_ir::reference;
-use pipe_schedule::slices::Slices;
+use pipe_schedule::ratio::gcd;
+use pipe_schedule::schedule::Schedule;
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
-use pipe_syntax::source::Span;
 use std::collections::BTreeMap;
 
 /// Where the sequence lies in a tensor.
@@ -48,29 +48,44 @@ enum State {
     Mean,
 }
 
-/// Which slice of how long a sequence.
+/// Which slice of a sequence.
 #[derive(Clone, Copy, Debug)]
-struct Slice {
-    length: u64,
-    size: u64,
-    index: u64,
+struct Slice<'a> {
+    /// By slice, how many positions it has.
+    sizes: &'a [u64],
+    index: usize,
 }
 
-impl Slice {
-    /// First position of the slice.
+impl Slice<'_> {
+    /// Its positions.
+    fn size(self) -> u64 {
+        self.sizes[self.index]
+    }
+
+    /// Its first position.
     fn start(self) -> u64 {
-        self.index * self.size
+        self.sizes[..self.index].iter().sum()
     }
 
     /// Positions of all slices up to this one.
     fn seen(self) -> u64 {
-        self.start() + self.size
+        self.start() + self.size()
+    }
+
+    /// Positions of the whole sequence.
+    fn length(self) -> u64 {
+        self.sizes.iter().sum()
+    }
+
+    /// How many slices there are.
+    fn count(self) -> u64 {
+        self.sizes.len() as u64
     }
 
     /// The shape of a slice's tensor, from that of the whole.
     fn shape(self, whole: &[u64], along: Along) -> Vec<u64> {
         let mut shape = whole.to_vec();
-        shape[along.axis] = self.size;
+        shape[along.axis] = self.size();
         if let Some((columns, _)) = along.columns {
             shape[columns] = self.seen();
         }
@@ -82,18 +97,18 @@ impl Slice {
 ///
 /// # Errors
 /// Data without a sequence, or one that cannot be cut; layers whose positions mix other than causally.
-pub(super) fn slices(model: &Model, slices: Slices, schedule: Span) -> Result<Vec<Model>, Diagnostics> {
-    let length = length(model, slices, schedule).map_err(|error| vec![*error])?;
-    let size = length / u64::from(slices.count());
-    let all = (0..u64::from(slices.count())).map(|index| of_model(model, Slice { length, size, index }));
+pub(super) fn slices(model: &Model, schedule: &Schedule) -> Result<Vec<Model>, Diagnostics> {
+    let sizes = sizes(model, schedule).map_err(|error| vec![*error])?;
+    let all = (0..sizes.len()).map(|index| of_model(model, Slice { sizes: &sizes, index }));
     all.collect::<Result<_, _>>().map_err(|error| vec![*error])
 }
 
-/// The length of the sequence.
-fn length(model: &Model, slices: Slices, schedule: Span) -> Result<u64, Box<Diagnostic>> {
+/// By slice, how many positions of the sequence it has.
+fn sizes(model: &Model, schedule: &Schedule) -> Result<Vec<u64>, Box<Diagnostic>> {
+    let (count, shares) = (schedule.slices.count(), &schedule.shares);
     let error = |message: String| {
         let error = Diagnostic::error(Code::UncutSequence, model.span, "this model", message);
-        Box::new(error.label(schedule, format!("{} slices", slices.count())))
+        Box::new(error.label(schedule.span, format!("{count} slices")))
     };
     let mut length = None;
     for tensor in &model.data {
@@ -107,19 +122,31 @@ fn length(model: &Model, slices: Slices, schedule: Span) -> Result<u64, Box<Diag
     let Some(length) = length else {
         return Err(error("the model has no data, so there is no sequence to cut".into()));
     };
-    if length % u64::from(slices.count()) != 0 {
-        let count = slices.count();
-        return Err(error(format!(
-            "a sequence of {length} positions cannot be cut into {count} slices of equal length"
-        )));
+    if shares.is_empty() {
+        if length % u64::from(count) != 0 {
+            return Err(error(format!(
+                "a sequence of {length} positions cannot be cut into {count} slices of equal length"
+            )));
+        }
+        return Ok(vec![length / u64::from(count); count as usize]);
     }
-    Ok(length)
+    // Both fit: lengths are sizes of tensors, and shares add up to few parts.
+    let total: u64 = shares.iter().map(|share| u64::from(*share)).sum();
+    let parts = |share: &u32| length.saturating_mul(u64::from(*share));
+    if shares.iter().any(|share| parts(share) % total != 0) {
+        let words: Vec<String> = shares.iter().map(u32::to_string).collect();
+        let unit = total / shares.iter().fold(total, |common, share| gcd(common, u64::from(*share)));
+        let message = format!("a sequence of {length} positions cannot be cut in proportion to {}", words.join(", "));
+        let help = format!("its length must be a multiple of {unit}, or the shares must be whole positions");
+        return Err(Box::new(error(message).help(help)));
+    }
+    Ok(shares.iter().map(|share| parts(share) / total).collect())
 }
 
-fn of_model(model: &Model, slice: Slice) -> Result<Model, Box<Diagnostic>> {
+fn of_model(model: &Model, slice: Slice<'_>) -> Result<Model, Box<Diagnostic>> {
     let mut cut = Model { layers: Vec::with_capacity(model.layers.len()), ..model.clone() };
     for tensor in &mut cut.data {
-        tensor.ty.shape[1] = slice.size;
+        tensor.ty.shape[1] = slice.size();
     }
     let mut outputs: Vec<State> = Vec::with_capacity(model.layers.len());
     for (index, layer) in model.layers.iter().enumerate() {
@@ -143,7 +170,7 @@ fn of_model(model: &Model, slice: Slice) -> Result<Model, Box<Diagnostic>> {
 /// A layer that is being cut.
 struct Cutting<'a> {
     whole: &'a Layer,
-    slice: Slice,
+    slice: Slice<'a>,
     /// By input of the layer.
     inputs: Vec<State>,
     tape: Tape,
@@ -159,7 +186,7 @@ struct Cutting<'a> {
 type Cut<T> = Result<T, Box<Diagnostic>>;
 
 impl<'a> Cutting<'a> {
-    fn new(whole: &'a Layer, slice: Slice) -> Self {
+    fn new(whole: &'a Layer, slice: Slice<'a>) -> Self {
         let (images, states, carried) = (Vec::new(), Vec::new(), Vec::new());
         Self {
             whole,
@@ -287,8 +314,8 @@ impl<'a> Cutting<'a> {
             (_, Op::Sum { axis }) if is_free(*axis as usize) => along,
             (_, Op::Sum { axis }) if along.columns == Some((*axis as usize, true)) => Along { columns: None, ..along },
             (_, Op::Sum { axis }) if *axis as usize == along.axis && along.columns.is_none() => {
-                let n_slices = self.slice.length / self.slice.size;
-                return Ok((scaled_sum(&mut self.tape, inputs[0], along.axis, n_slices), State::Mean));
+                let sum = scaled_sum(&mut self.tape, inputs[0], along.axis, self.slice.count());
+                return Ok((sum, State::Mean));
             }
             (_, Op::Reshape) => self.reshaped(id, node, along)?,
             (_, Op::Transpose { permutation }) => {

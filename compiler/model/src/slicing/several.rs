@@ -1,6 +1,7 @@
 //! Operations of several tensors, cut in slices.
 
 use super::{Along, Cut, Cutting, State};
+use crate::graph::composed::part;
 use crate::graph::tape::Leaf;
 use pipe_ir::graph::{Binary, Node, broadcast};
 use pipe_ir::ids::NodeId;
@@ -12,10 +13,10 @@ impl Cutting<'_> {
         let mut image = self.image(id);
         let columns = along.columns.map(|(columns, _)| (columns, 0, self.slice.seen()));
         for (axis, start, size) in
-            [Some((along.axis, self.slice.start(), self.slice.size)), columns].into_iter().flatten()
+            [Some((along.axis, self.slice.start(), self.slice.size())), columns].into_iter().flatten()
         {
             let Some(own) = axis.checked_sub(shift) else { continue };
-            if self.whole.tape.shape(id)[own] == self.slice.length {
+            if self.whole.tape.shape(id)[own] == self.slice.length() {
                 image = self.tape.slice(image, own, start, size);
             }
         }
@@ -164,10 +165,14 @@ impl Cutting<'_> {
             return *known;
         }
         let (own, port) = (self.image(id), self.carried.len());
-        let ty = self.tape.ty(own).clone();
+        let mut ty = self.tape.ty(own).clone();
         let behind = (1..=u32::try_from(self.slice.index).unwrap_or(u32::MAX)).rev();
-        let mut parts: Vec<NodeId> =
-            behind.map(|behind| self.tape.leaf(Leaf::Past { port, behind }, ty.clone())).collect();
+        let earlier = behind.zip(self.slice.sizes);
+        let past = earlier.map(|(behind, size)| {
+            ty.shape[axis] = *size;
+            self.tape.leaf(Leaf::Past { port, behind }, ty.clone())
+        });
+        let mut parts: Vec<NodeId> = past.collect();
         parts.push(own);
         self.carried.push(own);
         let joined = self.tape.concat(&parts, axis);
@@ -181,7 +186,11 @@ impl Cutting<'_> {
                 if logits == targets && logits.columns.is_none() && logits.axis + 1 < self.rank(node.inputs[0]) =>
             {
                 let inputs = node.inputs.iter().map(|input| self.image(*input)).collect();
-                Ok((self.tape.push(node.op.clone(), inputs, node.ty.clone()), State::Mean))
+                let mean = self.tape.push(node.op.clone(), inputs, node.ty.clone());
+                // The mean over the positions of a slice weighs as much as the slice is long.
+                let (weight, whole) = (self.slice.size() * self.slice.count(), self.slice.length());
+                let mean = if weight == whole { mean } else { part(&mut self.tape, mean, weight, whole) };
+                Ok((mean, State::Mean))
             }
             _ => Err(self.refuse(id, "logits and targets have the sequence along different axes")),
         }

@@ -1,4 +1,5 @@
-//! Stage sets of models that are cut in slices: each slice has executables of its own, all share values and weights.
+//! Stage sets of models that are cut in slices: each slice has executables of its own, all share weights, and values
+//! too where they are equally long.
 //!
 //! Executables of a slice read what earlier slices of the microbatch carry over, and hand the
 //! gradients of that back: the backward of slice q reads their sum over the slices after q, adds
@@ -10,8 +11,10 @@ use super::stage_set::{StageExecs, StageSet, WeightGroup};
 use super::{StageRequest, stages_of_slice};
 use crate::Model;
 use crate::graph::bundle::{Bundle, ValueOffset, add_value};
+use pipe_ir::graph::TensorType;
 use pipe_ir::ids::{ExecId, StageId, ValueId};
 use pipe_ir::task::TaskKind;
+use pipe_ir::units::Bytes;
 use pipe_ir::value::{Value, ValueKind};
 use std::collections::BTreeMap;
 
@@ -22,25 +25,28 @@ pub(super) struct Position {
     pub index: u32,
     /// All of them.
     pub count: u32,
+    /// Whether all are equally long.
+    pub is_equal: bool,
 }
 
 impl Position {
     /// A whole microbatch.
-    pub(super) const WHOLE: Self = Self { index: 0, count: 1 };
+    pub(super) const WHOLE: Self = Self { index: 0, count: 1, is_equal: true };
 
     fn is_last(self) -> bool {
         self.index + 1 == self.count
     }
 }
 
-/// The stages of all slices, given the model of each.
-pub(crate) fn slice_set(slices: &[Model], request: &StageRequest<'_>) -> StageSet {
+/// The stages of all slices, given the model of each, and whether all are equally long.
+pub(crate) fn slice_set(slices: &[Model], is_equal: bool, request: &StageRequest<'_>) -> StageSet {
     let mut all = StageSet::default();
     let mut names: BTreeMap<String, ValueId> = BTreeMap::new();
     let count = u32::try_from(slices.len()).unwrap_or(u32::MAX);
     for (index, model) in (0..count).zip(slices) {
-        let set = stages_of_slice(model, request, Position { index, count });
-        let values = set.values.into_iter().map(|value| shared(&mut all.values, &mut names, value, index));
+        let slice = Position { index, count, is_equal };
+        let set = stages_of_slice(model, request, slice);
+        let values = set.values.into_iter().map(|value| shared(&mut all.values, &mut names, value, slice));
         let values: Vec<ValueId> = values.collect();
         let mut execs: Vec<Option<ExecId>> = Vec::with_capacity(set.execs.len());
         for mut exec in set.execs {
@@ -71,11 +77,27 @@ pub(crate) fn slice_set(slices: &[Model], request: &StageRequest<'_>) -> StageSe
     all
 }
 
-/// A value of all slices, or of one where they save tensors of different shapes.
-fn shared(values: &mut Vec<Value>, names: &mut BTreeMap<String, ValueId>, mut value: Value, slice: u32) -> ValueId {
-    let kinds = [ValueKind::SavedForInput, ValueKind::SavedForWeight, ValueKind::DeferredGradient];
-    if kinds.contains(&value.kind) {
-        value.name = format!("{}.q{slice}", value.name);
+/// A value of all slices, or of one where its tensors have other shapes in others.
+fn shared(
+    values: &mut Vec<Value>,
+    names: &mut BTreeMap<String, ValueId>,
+    mut value: Value,
+    slice: Position,
+) -> ValueId {
+    let is_own = match value.kind {
+        ValueKind::SavedForInput | ValueKind::SavedForWeight | ValueKind::DeferredGradient => true,
+        ValueKind::Data | ValueKind::Activation | ValueKind::Gradient => !slice.is_equal,
+        // What slices carry has their names already, and all others are the same for all slices.
+        ValueKind::Carried
+        | ValueKind::CarriedGradient
+        | ValueKind::Parameters
+        | ValueKind::ParameterGradients
+        | ValueKind::OptimizerState
+        | ValueKind::Scratch
+        | ValueKind::Loss => false,
+    };
+    if is_own {
+        value.name = format!("{}.q{}", value.name, slice.index);
     }
     *names.entry(value.name.clone()).or_insert_with(|| add_value(values, value))
 }
@@ -86,16 +108,30 @@ pub(super) fn carry(values: &mut Vec<Value>, id: StageId, stage: &StageTape, sli
     if stage.carried.is_empty() {
         return;
     }
-    let (value, offsets) = bundle(values, (format!("carried.{id}"), ValueKind::Carried, id), stage, None);
-    let carried = |port: usize, behind: u32| ValueOffset {
-        value,
-        offset: offsets[port].offset,
-        ahead: -i32::try_from(behind).unwrap_or(i32::MAX),
+    // What slice `of` carries through a port: its own, or what this one reads of it.
+    let ty = |port: usize, of: u32| {
+        let past = stage.past.iter().find(|(_, other, behind)| *other == port && behind + of == slice.index);
+        stage.tape.ty(past.map_or(stage.carried[port].0, |(node, ..)| *node))
+    };
+    let ports = || stage.carried.iter().map(|(_, name)| name.as_str()).enumerate();
+    let of_slices = if slice.is_equal { 0..1 } else { 0..slice.index + u32::from(!slice.is_last()) };
+    let bundles = of_slices.map(|of| {
+        let name = if slice.is_equal { format!("carried.{id}") } else { format!("carried.{id}.q{of}") };
+        let of = if slice.is_equal { slice.index } else { of };
+        let tensors = ports().map(|(port, name)| (name.to_owned(), ty(port, of)));
+        bundle(values, (name, ValueKind::Carried, id), tensors)
+    });
+    let bundles: Vec<Vec<ValueOffset>> = bundles.collect();
+    let carried = |port: usize, behind: u32| {
+        let of = if slice.is_equal { 0 } else { (slice.index - behind) as usize };
+        ValueOffset { ahead: -i32::try_from(behind).unwrap_or(i32::MAX), ..bundles[of][port] }
     };
     let has_backward = ends.kinds.has_backward();
     let mut gradients = |of: u32| {
         let name = format!("carried_gradient.{id}.q{of}");
-        bundle(values, (name, ValueKind::CarriedGradient, id), stage, Some(of)).1
+        let tensors = ports().flat_map(|(port, name)| (0..of).map(move |slice| (port, name, slice)));
+        let tensors = tensors.map(|(port, name, slice)| (format!("{name}.q{slice}"), ty(port, slice)));
+        bundle(values, (name, ValueKind::CarriedGradient, id), tensors)
     };
     // The places of slice j of port p are at p * (number of slices before) + j.
     let own = if has_backward && slice.index > 0 { gradients(slice.index) } else { Vec::new() };
@@ -119,21 +155,14 @@ pub(super) fn carry(values: &mut Vec<Value>, id: StageId, stage: &StageTape, sli
     }
 }
 
-/// A value with a tensor for everything that a slice carries, or for that of each of so many slices.
-fn bundle(
+/// A value with these tensors, and where each of them is.
+fn bundle<'t>(
     values: &mut Vec<Value>,
     (name, kind, id): (String, ValueKind, StageId),
-    stage: &StageTape,
-    n_slices: Option<u32>,
-) -> (ValueId, Vec<ValueOffset>) {
+    tensors: impl Iterator<Item = (String, &'t TensorType)>,
+) -> Vec<ValueOffset> {
     let mut bundle = Bundle::default();
-    let mut offsets = Vec::new();
-    for (node, tensor) in &stage.carried {
-        for slice in 0..n_slices.unwrap_or(1) {
-            let tensor = if n_slices.is_some() { format!("{tensor}.q{slice}") } else { tensor.clone() };
-            offsets.push(bundle.add(tensor, stage.tape.ty(*node), None));
-        }
-    }
+    let offsets: Vec<Bytes> = tensors.map(|(name, ty)| bundle.add(name, ty, None)).collect();
     let value = add_value(values, bundle.into_value(name, kind, id));
-    (value, offsets.into_iter().map(|offset| ValueOffset { value, offset, ahead: 0 }).collect())
+    offsets.into_iter().map(|offset| ValueOffset { value, offset, ahead: 0 }).collect()
 }

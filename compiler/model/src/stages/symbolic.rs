@@ -22,23 +22,59 @@ pub const FLOWING: Bytes = Bytes(1 << 16);
 /// forward, or from where it recomputes that, to the end of its backward pass and hands on 64 KiB.
 /// There are no weights, so there is no update.
 pub fn abstract_stages(kinds: &[Kinds], graph: &StageGraph) -> StageSet {
-    stages(kinds, graph, Slices::ONE, u32::MAX)
+    stages(kinds, graph, Sequence { slices: Slices::ONE, shares: &[] }, u32::MAX)
 }
 
 /// The same for a schedule without a model. Where microbatches are cut into slices, each saves as much and carries 64
-/// KiB to the later ones.
+/// KiB to the later ones; where these differ in length, that is what the mean slice does.
 pub fn abstract_of(kinds: &[Kinds], schedule: &Schedule) -> StageSet {
-    stages(kinds, &schedule.graph, schedule.slices, schedule.n_microbatches)
+    let sequence = Sequence { slices: schedule.slices, shares: &schedule.shares };
+    stages(kinds, &schedule.graph, sequence, schedule.n_microbatches)
 }
 
-fn stages(kinds: &[Kinds], graph: &StageGraph, slices: Slices, n_microbatches: u32) -> StageSet {
+/// How microbatches are cut along their sequence.
+#[derive(Clone, Copy)]
+struct Sequence<'a> {
+    slices: Slices,
+    /// By slice, its share; empty where all are equal.
+    shares: &'a [u32],
+}
+
+impl Sequence<'_> {
+    /// How many slices have values of their own.
+    fn n_own(self) -> usize {
+        self.shares.len().max(1)
+    }
+
+    /// Behind the name of a value of a slice.
+    fn suffix(self, slice: usize) -> String {
+        if self.shares.is_empty() { String::new() } else { format!(".q{slice}") }
+    }
+
+    /// Bytes of a slice, given those of the mean one.
+    fn of(self, slice: usize, mean: Bytes) -> Bytes {
+        let total: u64 = self.shares.iter().map(|share| u64::from(*share)).sum();
+        let part = |share: &u32| mean.0 * self.shares.len() as u64 * u64::from(*share) / total;
+        Bytes(self.shares.get(slice).map_or(mean.0, part))
+    }
+}
+
+fn stages(kinds: &[Kinds], graph: &StageGraph, sequence: Sequence<'_>, n_microbatches: u32) -> StageSet {
     let mut set = StageSet { graph: graph.clone(), ..StageSet::default() };
+    let slices = sequence.slices;
     let ids = || (0..kinds.len()).map(StageId::from_index);
-    let values: Vec<Values> = ids().map(|stage| Values::add(&mut set.values, stage, graph, slices)).collect();
+    let mut own: Vec<Vec<Values>> = (0..sequence.n_own()).map(|_| Vec::new()).collect();
+    let mut carried = Vec::with_capacity(kinds.len());
+    for stage in ids() {
+        for (slice, of_slice) in own.iter_mut().enumerate() {
+            of_slice.push(Values::add(&mut set.values, stage, graph, (sequence, slice)));
+        }
+        carried.push(Carried::add(&mut set.values, stage, sequence));
+    }
     let exec = |kind, stage: StageId, (slice, edge): (u32, Option<Edge>)| {
         let asked = &kinds[stage.index()];
-        let mut operands = operands(kind, &values, stage, (asked, kinds), edge);
-        operands.extend(values[stage.index()].carried(kind, slice));
+        let mut operands = operands(kind, &own[slice as usize % own.len()], stage, (asked, kinds), edge);
+        operands.extend(carried[stage.index()].operands(kind, slice));
         let slice = (slices != Slices::ONE).then_some(slice);
         let flops = if kind == TaskKind::Backward { 2 } else { 1 };
         Exec { slice, edge, ..Exec::new(kind, stage, operands, Body::Abstract, flops) }
@@ -119,15 +155,21 @@ struct Values {
     gradients: Vec<((StageId, u32), ValueId)>,
     /// The stages that read it, and how many microbatches later.
     readers: Vec<(StageId, u32)>,
-    /// What all slices but the last carry to the later ones.
-    carried: Option<ValueId>,
-    /// The gradients of what earlier slices carry, by slice from the second on.
-    carried_gradients: Vec<ValueId>,
 }
 
 impl Values {
-    fn add(values: &mut Vec<Value>, stage: StageId, graph: &StageGraph, slices: Slices) -> Self {
-        let mut add = |name: String, kind, bytes| add_value(values, Value::plain(name, kind, stage, bytes));
+    /// Of all slices, or of one that has its own length.
+    fn add(
+        values: &mut Vec<Value>,
+        stage: StageId,
+        graph: &StageGraph,
+        (sequence, slice): (Sequence<'_>, usize),
+    ) -> Self {
+        let suffix = sequence.suffix(slice);
+        let mut add = |name: String, kind, mean| {
+            let bytes = sequence.of(slice, mean);
+            add_value(values, Value::plain(format!("{name}{suffix}"), kind, stage, bytes))
+        };
         let readers_of = |stage| {
             let same = graph.after(stage).iter().map(|to| (*to, 0));
             same.chain(graph.earlier_after(stage).map(|edge| (edge.to, edge.behind))).collect::<Vec<_>>()
@@ -149,33 +191,61 @@ impl Values {
                 .map(|(from, name)| (from, add(name, ValueKind::Gradient, FLOWING)))
                 .collect(),
             readers,
-            carried: (slices != Slices::ONE).then(|| add(format!("carried.{stage}"), ValueKind::Carried, FLOWING)),
-            carried_gradients: (1..slices.count())
-                .map(|slice| {
-                    let bytes = Bytes(FLOWING.0 * u64::from(slice));
-                    add(format!("carried_gradient.{stage}.q{slice}"), ValueKind::CarriedGradient, bytes)
-                })
-                .collect(),
         }
     }
 
-    /// What a task of a slice reads and writes of what slices carry.
-    fn carried(&self, kind: TaskKind, slice: u32) -> Vec<Operand> {
-        let Some(carried) = self.carried else { return Vec::new() };
+    /// Its gradient for a stage that it reads, by stage and number of microbatches before.
+    fn gradient_of(&self, from: (StageId, u32)) -> Option<ValueId> {
+        self.gradients.iter().find(|(own, _)| *own == from).map(|(_, value)| *value)
+    }
+}
+
+/// What the slices of a stage carry to later ones; nothing where there is one.
+struct Carried {
+    /// By slice, or of all where these are equally long. The last one carries nothing.
+    values: Vec<ValueId>,
+    /// The gradients of what earlier slices carry, by slice from the second on.
+    gradients: Vec<ValueId>,
+}
+
+impl Carried {
+    fn add(values: &mut Vec<Value>, stage: StageId, sequence: Sequence<'_>) -> Self {
+        let count = sequence.slices.count();
+        let mut add = |name: String, kind, bytes| add_value(values, Value::plain(name, kind, stage, bytes));
+        let n_own = if sequence.shares.is_empty() { 1.min(count as usize - 1) } else { count as usize - 1 };
+        let own = (0..n_own).map(|slice| {
+            let name = format!("carried.{stage}{}", sequence.suffix(slice));
+            add(name, ValueKind::Carried, sequence.of(slice, FLOWING))
+        });
+        let own = own.collect();
+        let gradients = (1..count).map(|slice| {
+            let bytes = (0..slice as usize).map(|earlier| sequence.of(earlier, FLOWING).0).sum();
+            add(format!("carried_gradient.{stage}.q{slice}"), ValueKind::CarriedGradient, Bytes(bytes))
+        });
+        Self { gradients: gradients.collect(), values: own }
+    }
+
+    /// What a task of a slice reads and writes of it.
+    fn operands(&self, kind: TaskKind, slice: u32) -> Vec<Operand> {
+        if self.values.is_empty() {
+            return Vec::new();
+        }
+        let of = |slice: u32| self.values[slice as usize % self.values.len()];
         let read = |value, ahead| Operand { value, access: Access::Read, ahead };
-        let is_last = slice as usize == self.carried_gradients.len();
-        let behind = (1..=slice).rev().map(|behind| read(carried, -i32::try_from(behind).unwrap_or(i32::MAX)));
+        let is_last = slice as usize == self.gradients.len();
+        let behind =
+            (1..=slice).rev().map(|behind| read(of(slice - behind), -i32::try_from(behind).unwrap_or(i32::MAX)));
         let mut operands = Vec::new();
         match kind {
             TaskKind::Forward => {
                 operands.extend(behind);
-                operands.extend((!is_last).then(|| Operand::new(carried, Access::Write)));
+                operands.extend((!is_last).then(|| Operand::new(of(slice), Access::Write)));
             }
             TaskKind::BackwardInput | TaskKind::Backward => {
                 operands.extend(behind);
-                operands.extend((!is_last).then(|| read(carried, 0)));
-                operands.extend(self.carried_gradients.get(slice as usize).map(|value| read(*value, 1)));
-                let own = slice.checked_sub(1).and_then(|before| self.carried_gradients.get(before as usize));
+                operands.extend((!is_last).then(|| read(of(slice), 0)));
+                operands.extend(self.gradients.get(slice as usize).map(|value| read(*value, 1)));
+                let own = slice.checked_sub(1).and_then(|before| self.gradients.get(before as usize));
                 operands.extend(own.map(|value| Operand::new(*value, Access::Write)));
             }
             // What slices carry is kept from the forward on.
@@ -183,11 +253,6 @@ impl Values {
             TaskKind::BackwardWeight | TaskKind::Update => {}
         }
         operands
-    }
-
-    /// Its gradient for a stage that it reads, by stage and number of microbatches before.
-    fn gradient_of(&self, from: (StageId, u32)) -> Option<ValueId> {
-        self.gradients.iter().find(|(own, _)| *own == from).map(|(_, value)| *value)
     }
 }
 

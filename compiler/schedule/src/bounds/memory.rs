@@ -65,7 +65,7 @@ impl Room {
             all: stages.iter().map(|share| share.n_microbatches).sum(),
             saved: least(|held| held.saved),
             waiting: least(|held| held.waiting),
-            part: stages.iter().map(|share| share.held.saved - share.held.waiting).max().unwrap_or_default(),
+            part: stages.iter().map(|share| share.part).max().unwrap_or_default(),
         }
     }
 

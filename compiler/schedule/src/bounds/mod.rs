@@ -155,7 +155,10 @@ pub fn least_work(schedule: &Schedule, dependencies: &Dependencies, costs: &Cost
 #[derive(Clone, Copy, Debug)]
 struct Share {
     stage: StageId,
+    /// Of the shortest slice.
     held: Held,
+    /// The most that a `B` gives back.
+    part: u64,
     n_microbatches: u64,
 }
 
@@ -171,7 +174,10 @@ fn shares(schedule: &Schedule, activations: &Activations) -> Vec<Vec<Share>> {
                 let own = &mut shares[device.index()];
                 match own.last_mut().filter(|last| last.stage == stage) {
                     Some(share) => share.n_microbatches += n_microbatches,
-                    None => own.push(Share { stage, held: activations.of(stage), n_microbatches }),
+                    None => {
+                        let [held, most] = activations.range(stage);
+                        own.push(Share { stage, held, part: most.saved - most.waiting, n_microbatches });
+                    }
                 }
             }
         }

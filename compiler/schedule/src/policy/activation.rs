@@ -185,7 +185,8 @@ impl Shares {
         }
         let parts = |(above, below): (u128, u128)| u64::try_from(above * (whole / below)).unwrap_or(u64::MAX);
         let stages = each.into_iter().map(|(saved, waiting)| Held { saved: parts(saved), waiting: parts(waiting) });
-        Ok(Activations { whole: u64::try_from(whole).unwrap_or(u64::MAX), stages: stages.collect() })
+        let whole = u64::try_from(whole).unwrap_or(u64::MAX);
+        Ok(Activations { whole, ..Activations::in_other_parts(stages.collect()) })
     }
 }
 
@@ -205,6 +206,10 @@ pub struct Held {
 impl Held {
     const WHOLE: Self = Self { saved: 1, waiting: 1 };
 
+    const fn times(self, count: u64) -> Self {
+        Self { saved: self.saved.saturating_mul(count), waiting: self.waiting.saturating_mul(count) }
+    }
+
     /// What a task of a kind gives back when it ends.
     pub const fn given_back(self, kind: TaskKind) -> u64 {
         match kind {
@@ -223,19 +228,59 @@ pub struct Activations {
     pub whole: u64,
     /// By [`StageId`], in parts; where nothing is said, one each until `W`.
     stages: Vec<Held>,
+    /// By slice of a sequence, what it counts where the mean slice counts [`Self::mean`]; empty where all are equal.
+    lengths: Vec<u64>,
+    /// What the mean slice counts.
+    mean: u64,
 }
 
 impl Default for Activations {
     /// One for each stage, until its `W`.
     fn default() -> Self {
-        Self { whole: 1, stages: Vec::new() }
+        Self::in_other_parts(Vec::new())
     }
 }
 
 impl Activations {
-    /// What is held of a stage, in parts.
+    /// What is held of a stage, in parts: of the mean slice, where slices differ.
     pub fn of(&self, stage: StageId) -> Held {
+        self.of_mean(stage).times(self.mean)
+    }
+
+    /// What is held of a stage for the microbatch, or the slice, of a task, in parts.
+    pub fn of_task(&self, task: Task) -> Held {
+        let slice = task.microbatch.index().checked_rem(self.lengths.len());
+        self.of_mean(task.stage).times(slice.map_or(self.mean, |slice| self.lengths[slice]))
+    }
+
+    /// The least and the most that is held of any slice of a stage, in parts.
+    pub fn range(&self, stage: StageId) -> [Held; 2] {
+        let ends = [self.lengths.iter().min(), self.lengths.iter().max()];
+        ends.map(|length| self.of_mean(stage).times(length.copied().unwrap_or(self.mean)))
+    }
+
+    fn of_mean(&self, stage: StageId) -> Held {
         self.stages.get(stage.index()).copied().unwrap_or(Held::WHOLE)
+    }
+
+    /// The same where slices have these shares of a sequence; nothing where all are equal.
+    ///
+    /// # Errors
+    /// Of how many parts an activation would have to be, if that is too many.
+    pub fn sliced(self, shares: &[u32]) -> Result<Self, u128> {
+        let total: u128 = shares.iter().map(|share| u128::from(*share)).sum();
+        let all = shares.iter().map(|share| u128::from(*share) * shares.len() as u128);
+        let common = all.clone().fold(total, gcd);
+        if common == 0 {
+            return Ok(self);
+        }
+        let whole = wide(self.whole) * (total / common);
+        if whole > wide(MOST_PARTS) {
+            return Err(whole);
+        }
+        // The mean is a part of the whole, and a slice at most as many times as long as there are slices.
+        let part = |count: u128| u64::try_from(count / common).unwrap_or(u64::MAX);
+        Ok(Self { whole: part(whole * common), lengths: all.map(part).collect(), mean: part(total), ..self })
     }
 
     /// The same where some stages are frozen: nothing waits for a `W` that is not there, and what runs
@@ -246,35 +291,36 @@ impl Activations {
             return self.clone();
         }
         let held = |stage| {
-            let held = self.of(stage);
+            let held = self.of_mean(stage);
             match frozen.gradients(stage) {
                 Gradients::Both => held,
                 Gradients::OfInput => Held { waiting: 0, ..held },
                 Gradients::None => Held { saved: 0, waiting: 0 },
             }
         };
-        Self { stages: (0..n_stages).map(StageId::from_index).map(held).collect(), ..*self }
+        Self { stages: (0..n_stages).map(StageId::from_index).map(held).collect(), ..self.clone() }
     }
 
     /// What a task takes when it starts, or gives back when it ends, if negative.
     pub fn change(&self, dependencies: &Dependencies, task: Task) -> i64 {
-        let held = self.of(task.stage);
+        let held = self.of_task(task);
         if dependencies.is_first(task) { held.saved.cast_signed() } else { -held.given_back(task.kind).cast_signed() }
     }
 
     /// What stages hold in something else, such as bytes.
     pub fn in_other_parts(stages: Vec<Held>) -> Self {
-        Self { whole: 1, stages }
+        Self { whole: 1, stages, lengths: Vec::new(), mean: 1 }
     }
 
     /// The most parts that any stage saves.
     pub fn most(&self) -> u64 {
-        self.stages.iter().map(|held| held.saved).max().unwrap_or(1)
+        let longest = self.lengths.iter().copied().max().unwrap_or(self.mean);
+        self.stages.iter().map(|held| held.saved).max().unwrap_or(1).saturating_mul(longest)
     }
 
     /// Whether each is one activation until its `W`.
     pub fn is_plain(&self) -> bool {
-        self.stages.iter().all(|held| *held == Held { saved: self.whole, waiting: self.whole })
+        self.stages.iter().all(|held| held.times(self.mean) == Held { saved: self.whole, waiting: self.whole })
     }
 
     /// Some parts in activations, as people read them.
@@ -286,6 +332,7 @@ impl Activations {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pipe_ir::ids::MicrobatchId;
 
     fn shares(text: &str) -> Shares {
         text.parse().expect("well-formed")
@@ -304,6 +351,24 @@ mod tests {
         assert_eq!(of("W[9]=1/7,F=0"), (1, [[0, 0]; 3]));
         assert!(shares("W=1").of(4).is_ok_and(|found| found.is_plain()));
         assert!(shares("W=1/3").of(4).is_ok_and(|found| !found.is_plain()));
+    }
+
+    #[test]
+    fn slices_of_unequal_length_count_by_their_length() {
+        let found = shares("F[1]=2,W[1]=1/2").of(2).expect("few parts").sliced(&[5, 4, 4, 3]).expect("few parts");
+        let of = |stage: u32, slice: u32| {
+            let task = Task { kind: TaskKind::Forward, stage: StageId(stage), microbatch: MicrobatchId(4 + slice) };
+            (found.of_task(task).saved, found.of_task(task).waiting)
+        };
+        assert_eq!((found.whole, found.of(StageId(0)).saved, found.of(StageId(1)).saved), (4, 4, 8));
+        assert_eq!([0, 1, 2, 3].map(|slice| of(0, slice)), [(5, 5), (4, 4), (4, 4), (3, 3)]);
+        assert_eq!([0, 1, 2, 3].map(|slice| of(1, slice)), [(10, 5), (8, 4), (8, 4), (6, 3)]);
+        assert_eq!(found.range(StageId(1)).map(|held| held.saved), [6, 10]);
+        assert_eq!(found.most(), 10);
+        let plain = Activations::default();
+        assert_eq!(plain.clone().sliced(&[]), Ok(plain.clone()));
+        assert_eq!(plain.clone().sliced(&[3, 3]).map(|found| found.whole), Ok(1));
+        assert_eq!(plain.sliced(&[1, 200_000_000]), Err(200_000_001));
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! What operators do in schedules, over whole numbers where `/` rounds down, and elsewhere, over [`Number`]s.
 
 use super::number::{self, NoResult, Number, Outcome};
+use super::scope::Fault;
 use crate::ast::{BinaryOp, Decimal, UnaryOp};
 use crate::fraction::Fraction;
+use crate::source::Span;
 use std::cmp::Ordering;
 use std::fmt;
 
@@ -35,6 +37,12 @@ pub trait Arithmetic: Copy + fmt::Display {
     /// The whole number that this is, if it is one.
     fn as_whole(self) -> Option<i64>;
 
+    /// The whole number that the value of an expression in some place must be.
+    ///
+    /// # Errors
+    /// Anything else.
+    fn to_whole(self, place: Span) -> Result<i64, Fault>;
+
     /// `self < other`
     fn is_less(self, other: Self) -> bool;
 
@@ -66,6 +74,10 @@ impl Arithmetic for i64 {
 
     fn as_whole(self) -> Option<i64> {
         Some(self)
+    }
+
+    fn to_whole(self, _: Span) -> Result<i64, Fault> {
+        Ok(self)
     }
 
     fn is_less(self, other: Self) -> bool {
@@ -126,6 +138,11 @@ impl Arithmetic for Number {
 
     fn as_whole(self) -> Option<i64> {
         Self::as_whole(self)
+    }
+
+    fn to_whole(self, place: Span) -> Result<i64, Fault> {
+        let value = self.exact(place)?;
+        value.as_whole().ok_or_else(|| Box::new(value.is_not_whole(place)))
     }
 
     fn is_less(self, other: Self) -> bool {

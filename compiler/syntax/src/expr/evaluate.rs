@@ -39,7 +39,7 @@ pub fn evaluate(expr: &Expr, known: &Known<'_>) -> Result<i64, Fault> {
 pub fn exact(expr: &Expr, known: &Known<'_>) -> Result<i64, Fault> {
     let mut scope = known.scope().exact(Decimals::Refused);
     let code = scope.number(expr)?;
-    Machine::default().whole(&scope, &code)
+    Machine::<Number>::default().whole(&scope, &code)
 }
 
 /// The value of an expression with decimals.
@@ -137,7 +137,7 @@ impl<'a> Rule<'a> {
 pub fn list(expr: &Expr, known: &Known<'_>, most: u32) -> Result<Vec<(i64, Span)>, Fault> {
     let mut scope = known.scope().exact(Decimals::Refused);
     let code = scope.numbers(expr)?;
-    Machine::default().numbers(&scope, &code, most)
+    Machine::<Number>::default().numbers(&scope, &code, most)
 }
 
 /// An error with the numbers that the names of an expression stand for.
@@ -167,27 +167,22 @@ impl<N> Default for Machine<N> {
 }
 
 impl Machine<Number> {
+    fn fraction(&mut self, scope: &Scope<'_>, code: &Resolved<'_>) -> Result<Fraction, Fault> {
+        let value = self.eval(scope, code)?;
+        value.exact(code.expr.span).map_err(|error| self.explained(scope, code.expr, *error))
+    }
+}
+
+impl<N: Arithmetic> Machine<N> {
     /// The value of an expression that must be a whole number.
     ///
     /// # Errors
     /// All that [`Machine::eval`] fails on, and a result that is not whole.
     pub fn whole(&mut self, scope: &Scope<'_>, code: &Resolved<'_>) -> Result<i64, Fault> {
-        let value = self.fraction(scope, code)?;
-        value.as_whole().ok_or_else(|| self.explained(scope, code.expr, value.is_not_whole(code.expr.span)))
+        let value = self.eval(scope, code)?;
+        value.to_whole(code.expr.span).map_err(|error| self.explained(scope, code.expr, *error))
     }
 
-    fn fraction(&mut self, scope: &Scope<'_>, code: &Resolved<'_>) -> Result<Fraction, Fault> {
-        match self.eval(scope, code)? {
-            Number::Exact(value) => Ok(value),
-            Number::Decimal(value) => {
-                let error = no_result(code.expr.span, format!("the result is {value}"));
-                Err(self.explained(scope, code.expr, error))
-            }
-        }
-    }
-}
-
-impl<N: Arithmetic> Machine<N> {
     /// Gives a variable its value.
     pub fn set(&mut self, slot: usize, value: N) {
         if self.values.len() <= slot {

@@ -6,7 +6,6 @@ use super::arithmetic::Arithmetic;
 use super::errors::wrong_type;
 use super::evaluate::Machine;
 use super::functions::summary;
-use super::number::Number;
 use super::scope::{Fault, Node, Resolved, Scope, State, Type};
 use crate::ast::{Expr, ExprKind, Name};
 use crate::diagnostic::{Code, Diagnostic};
@@ -101,6 +100,15 @@ impl<'a> Scope<'a> {
         Err(Box::new(error.help("write several numbers in square brackets: `[6, 5, 4, 3]`")))
     }
 
+    /// Resolves an expression that must give a number, or a list of them.
+    ///
+    /// # Errors
+    /// Names that mean nothing, conditions, and lists of lists.
+    pub fn number_or_list(&mut self, expr: &'a Expr) -> Result<Resolved<'a>, Fault> {
+        let resolved = self.resolve(expr, 0)?;
+        if matches!(resolved.ty, Type::List(_)) { self.numbers(expr) } else { self.number(expr) }
+    }
+
     /// A number or a list.
     fn member(&mut self, item: &'a Expr, depth: u32) -> Result<Resolved<'a>, Fault> {
         let resolved = self.resolve(item, depth)?;
@@ -129,9 +137,12 @@ const fn list_of(item: Type) -> Type {
     }
 }
 
-impl Machine<Number> {
+impl<N: Arithmetic> Machine<N> {
     /// Every number of a list, each a whole one, and where it was written.
-    pub(super) fn numbers<'a>(
+    ///
+    /// # Errors
+    /// More numbers than `most`, fractions, and what [`Self::eval`] fails on.
+    pub fn numbers<'a>(
         &mut self,
         scope: &Scope<'a>,
         list: &Resolved<'a>,
@@ -146,7 +157,7 @@ impl Machine<Number> {
                 within("numbers", end.saturating_sub(start).max(0), 0..=most, ends[1].expr.span)?;
                 let before = self.get(*variable);
                 let numbers = (start..end).map(|number| {
-                    self.set(*variable, Number::whole(number));
+                    self.set(*variable, N::whole(number));
                     Ok((self.whole(scope, item)?, item.expr.span))
                 });
                 let numbers = numbers.collect();
@@ -157,6 +168,10 @@ impl Machine<Number> {
                 let branch = self.branch(scope, parts)?;
                 self.numbers(scope, branch, most)
             }
+            Node::Let(slot) => match &scope.lets[*slot].state {
+                State::Done(value) => self.numbers(scope, value, most),
+                _ => Err(Box::new(wrong_type(list.expr.span, "a list", "something unknown"))),
+            },
             _ => {
                 let message = "the numbers of this list have to be written out here";
                 let error = Diagnostic::error(Code::WrongType, list.expr.span, "read from another list", message);
@@ -164,9 +179,7 @@ impl Machine<Number> {
             }
         }
     }
-}
 
-impl<N: Arithmetic> Machine<N> {
     /// The number of a list at some positions, one for each list inside of another.
     pub(super) fn read<'a>(
         &mut self,

@@ -106,7 +106,7 @@ pub(super) fn check(asked: PlacedShares<'_>, schedule: &Schedule, report: &mut R
 /// Lets the activations of a schedule count what was said.
 pub(super) fn apply(asked: PlacedShares<'_>, schedule: &mut Schedule, report: &mut Report) {
     let Some((shares, place)) = asked else { return };
-    match shares.of(schedule.n_stages()) {
+    match shares.of(schedule.n_stages()).and_then(|activations| activations.sliced(&schedule.shares)) {
         Ok(activations) => schedule.activations = activations.without(&schedule.frozen, schedule.n_stages()),
         Err(parts) => {
             let message = format!(

@@ -11,6 +11,7 @@ mod period;
 mod place;
 mod reads;
 mod refused_task;
+mod slices;
 mod window;
 
 pub(super) use period::common;
@@ -31,7 +32,7 @@ use pipe_syntax::expr::arguments::Values;
 use pipe_syntax::expr::evaluate::Machine;
 use pipe_syntax::expr::scope::{Fault, Resolved, Scope, Type};
 use pipe_syntax::files::Files;
-use pipe_syntax::limits::{MAX_SLICES, MAX_STAGES, Report, tasks, within};
+use pipe_syntax::limits::{MAX_STAGES, Report, tasks, within};
 use pipe_syntax::source::Span;
 use pipe_syntax::uniform::{Dependence, dependence};
 use std::collections::BTreeMap;
@@ -80,6 +81,10 @@ pub(super) struct Writer<'a> {
     /// Whole ones.
     pub(super) n_microbatches: u32,
     pub(super) slices: Slices,
+    /// By slice, its share of the sequence; empty where all are equal.
+    shares: Vec<u32>,
+    /// The slot of `Q`, the number of slices, where nothing else has that name.
+    slice_count: Option<usize>,
     pub(super) placement: Placement,
     pub(super) steps: Steps,
     pub(super) weights: Option<(Weights, Span)>,
@@ -113,7 +118,9 @@ pub(super) fn elaborate<'a>(
 ) -> Result<Schedule, Diagnostics> {
     let mut report = Report::default();
     let parts = parts_of(schedule, &mut report);
-    let scope = scope_of(schedule, &parts, arguments, setting, &mut report);
+    let mut scope = scope_of(schedule, &parts, arguments, setting, &mut report);
+    let is_free = parts.slices.is_some() && scope.meaning("Q").is_none();
+    let slice_count = if is_free { scope.variable("Q") } else { None };
     let writer = Writer {
         scope,
         machine: Machine::default(),
@@ -121,6 +128,8 @@ pub(super) fn elaborate<'a>(
         n_devices: setting.n_devices,
         n_microbatches: setting.n_microbatches,
         slices: Slices::ONE,
+        shares: Vec::new(),
+        slice_count,
         placement: Placement::of_stages(Vec::new()),
         steps: setting.steps,
         weights: None,
@@ -176,13 +185,15 @@ impl<'a> Writer<'a> {
         let WrittenOrders { orders, block, window } =
             written.unwrap_or(WrittenOrders { orders: Vec::new(), block: None, window: None });
         let graph = self.graph();
+        let activations = Activations::default().sliced(&self.shares).unwrap_or_default();
         let mut schedule = Schedule {
             name: schedule.name.text.clone(),
             span: schedule.name.span,
             n_microbatches: self.n_microbatches * self.slices.count(),
             slices: self.slices,
+            activations,
+            shares: std::mem::take(&mut self.shares),
             graph: self.reads.clone().unwrap_or_else(|| StageGraph::chain(self.placement.n_stages())),
-            activations: Activations::default(),
             window,
             placement: std::mem::replace(&mut self.placement, Placement::of_stages(Vec::new())),
             placement_span: place.span,
@@ -205,7 +216,10 @@ impl<'a> Writer<'a> {
     fn resolve(&mut self, parts: &Parts<'a>) {
         let mut names: Vec<&'a ast::Name> = parts.place.into_iter().flat_map(PlaceLine::names).collect();
         let mut numbers: Vec<&'a Expr> = parts.stages.iter().map(|(count, _)| *count).collect();
-        numbers.extend(parts.slices.iter().map(|(count, _)| *count));
+        if let Some((written, _)) = parts.slices {
+            let resolved = self.scope.number_or_list(written);
+            self.report.take(resolved);
+        }
         if let Some(place) = parts.place {
             let resolved = place::resolve(self, place.device);
             self.report.take(resolved);
@@ -347,10 +361,13 @@ impl<'a> Writer<'a> {
 
     /// In how many slices microbatches are cut. Whether that is a number that is possible.
     fn slices(&mut self, parts: &Parts<'a>) -> bool {
-        let Some((count, span)) = parts.slices else { return true };
-        let value = self.number(count).and_then(|value| within("slices", value, 1..=MAX_SLICES, count.span));
-        let Some(value) = self.report.take(value) else { return false };
-        self.slices = Slices::new(value);
+        let Some((written, span)) = parts.slices else { return true };
+        let value = slices::count(self, written);
+        let Some((value, shares)) = self.report.take(value) else { return false };
+        (self.slices, self.shares) = (Slices::new(value), shares);
+        if let Some(slot) = self.slice_count {
+            self.machine.set(slot, i64::from(value));
+        }
         let Some((Body::Block(block), _)) = parts.body.filter(|_| value > 1) else { return true };
         let message = format!("the {value} slices of a microbatch need an `order`, and this schedule has a `block`");
         let error = Diagnostic::error(Code::RepeatedItem, span, format!("{value} slices"), message);

@@ -51,6 +51,7 @@ pub(super) fn check(program: &Program, report: &mut Report) {
             report.error(place, message);
         }
     }
+    stream::wholes(program, report);
     chunks::check(program, report);
     if let Some(stage) = idle_stage(program) {
         report.error(Place::Program, format!("{stage} has no executable"));
@@ -217,8 +218,8 @@ impl Fields<'_> {
                 self.holds(buffer, value)?;
                 self.within(buffer, Space::Device)?;
                 self.microbatch(microbatch)?;
-                match self.program.value(value).kind {
-                    ValueKind::Data => Ok(()),
+                match self.program.value(value) {
+                    data if data.kind == ValueKind::Data => stream::load(self.program, data, microbatch),
                     _ => Err("only data can be loaded".to_owned()),
                 }
             }

@@ -4,10 +4,12 @@
 use super::graphs;
 use crate::ids::MicrobatchId;
 use crate::program::{Edge, Exec, Operand, Program};
+use crate::slices::Slicing;
 use crate::task::TaskKind;
-use crate::value::TensorSlot;
+use crate::value::{TensorSlot, Value, ValueKind};
 use crate::verify::Place;
 use crate::verify::report::Report;
+use std::collections::BTreeMap;
 
 /// Checks the counts. Whether microbatches can be told by step and slice at all: nothing else can be judged without.
 pub(super) fn check(program: &Program, report: &mut Report) -> bool {
@@ -24,6 +26,11 @@ pub(super) fn check(program: &Program, report: &mut Report) -> bool {
         }
     }
     let (count, slices) = (program.n_microbatches, program.n_slices);
+    let shares = &program.slice_shares;
+    if !shares.is_empty() && (shares.len() != slices as usize || shares.contains(&0)) {
+        report.error(Place::Program, format!("{slices} slices need as many shares, each 1 or more, not {shares:?}"));
+        return false;
+    }
     let is_whole = slices != 0 && count.is_multiple_of(slices);
     if !is_whole {
         let message = format!("{count} microbatches are not a number of wholes of {slices} slices each");
@@ -104,13 +111,51 @@ fn out_of_step<'e>(program: &Program, exec: &'e Exec, microbatch: MicrobatchId) 
     others.find(|operand| step(own + i64::from(operand.ahead)) != step(own))
 }
 
-/// Checks that a tensor of data can be a slice of a whole one, which is cut along its second axis.
+/// Checks that a tensor of data has positions to be cut, and that the whole one is a tensor where all slices are equal.
 pub(super) fn data(program: &Program, slot: &TensorSlot) -> Result<(), String> {
     if program.n_slices == 1 {
         return Ok(());
     }
+    if slot.ty.shape.len() < 2 {
+        return Err("data is cut along its second axis, and it has none".to_owned());
+    }
+    if program.slice_shares.is_empty() { whole(program, slot, 0).map(drop) } else { Ok(()) }
+}
+
+/// Checks that a value may hold the data of a microbatch: each of its tensors is a slice of a whole one.
+pub(super) fn load(program: &Program, value: &Value, microbatch: MicrobatchId) -> Result<(), String> {
+    if program.slice_shares.is_empty() {
+        return Ok(());
+    }
+    let whole = |slot| whole(program, slot, microbatch.0 % program.n_slices).map(drop);
+    value.tensors.iter().try_for_each(whole).map_err(|message| format!("`{}`: {message}", value.name))
+}
+
+/// Checks that executables of all slices read slices of the same data.
+pub(super) fn wholes(program: &Program, report: &mut Report) {
+    let mut known: BTreeMap<&str, u64> = BTreeMap::new();
+    for (index, exec) in program.execs.iter().enumerate().filter(|_| !program.slice_shares.is_empty()) {
+        let values = exec.operands.iter().filter_map(|operand| program.values.get(operand.value.index()));
+        for slot in values.filter(|value| value.kind == ValueKind::Data).flat_map(|value| &value.tensors) {
+            let Ok(length) = whole(program, slot, exec.slice.unwrap_or(0)) else { continue };
+            let first = *known.entry(&slot.name).or_insert(length);
+            if first != length {
+                let name = &slot.name;
+                let message = format!("it reads `{name}` of {length} positions, of which others read {first}");
+                report.error(Place::Exec(u32::try_from(index).unwrap_or(u32::MAX)), message);
+            }
+        }
+    }
+}
+
+/// The positions of the whole tensor of which this one, of a slice, is a part: along its second axis.
+fn whole(program: &Program, slot: &TensorSlot, slice: u32) -> Result<u64, String> {
     let mut whole = slot.ty.clone();
     let size = whole.shape.get_mut(1).ok_or("data is cut along its second axis, and it has none")?;
-    *size = size.saturating_mul(u64::from(program.n_slices));
-    graphs::tensor(&whole).map_err(|message| format!("before it is cut, {message}"))
+    let own = *size;
+    let place = Slicing::of(program).place(slice, own);
+    let place = place.ok_or_else(|| format!("a slice q{slice} of {own} positions is none of a sequence"))?;
+    *size = place.length;
+    graphs::tensor(&whole).map_err(|message| format!("before it is cut, {message}"))?;
+    Ok(place.length)
 }

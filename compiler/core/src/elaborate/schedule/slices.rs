@@ -1,0 +1,34 @@
+//! `slices`: in how many slices microbatches are cut, or how long each slice is.
+
+use super::Writer;
+use pipe_schedule::policy::activation::Activations;
+use pipe_syntax::ast::Expr;
+use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::expr::scope::{Fault, Type};
+use pipe_syntax::limits::{MAX_SLICES, within};
+
+/// How many slices there are, and by slice its share of the sequence; none where all are equal.
+pub(super) fn count<'a>(writer: &mut Writer<'a>, written: &'a Expr) -> Result<(u32, Vec<u32>), Fault> {
+    let code = writer.scope.number_or_list(written)?;
+    if !matches!(code.ty, Type::List(_)) {
+        let count = within("slices", writer.eval(&code)?, 1..=MAX_SLICES, written.span)?;
+        return Ok((count, Vec::new()));
+    }
+    let numbers = writer.machine.numbers(&writer.scope, &code, MAX_SLICES)?;
+    let count = i64::try_from(numbers.len()).unwrap_or(i64::MAX);
+    let count = within("slices", count, 1..=MAX_SLICES, written.span)?;
+    let shares = (0..).zip(&numbers).map(|(slice, (share, place))| {
+        u32::try_from(*share).ok().filter(|share| *share > 0).ok_or_else(|| {
+            let message = format!("the share of q{slice} is {share}; it must be 1 or more, and fit");
+            Diagnostic::error(Code::OutOfRange, *place, format!("{share} for q{slice}"), message)
+        })
+    });
+    let shares: Vec<u32> = shares.collect::<Result<_, _>>()?;
+    if let Err(parts) = Activations::default().sliced(&shares) {
+        let message = format!("activations of these slices would have to be counted in {parts} parts each");
+        let error = Diagnostic::error(Code::TooLarge, written.span, "too many digits", message);
+        return Err(Box::new(error.help("write shares with few digits, such as `[5, 4, 4, 3]`")));
+    }
+    let is_equal = shares.iter().all(|share| *share == shares[0]);
+    Ok((count, if is_equal { Vec::new() } else { shares }))
+}
