@@ -113,8 +113,13 @@ fn random_on(placement: Placement, size: Size, dice: &mut Dice) -> Schedule {
             orders[device.index()].push(ScheduledTask { task, origin: 0, with_next: false });
         }
     }
+    let is_equal = slices == 1 || dice.below(2) == 0;
+    let share = |()| u32::try_from(1 + dice.below(4)).unwrap_or(1);
+    let shares: Vec<u32> = if is_equal { Vec::new() } else { vec![(); slices].into_iter().map(share).collect() };
+    let activations = Activations::default().sliced(&shares).unwrap_or_default();
     let slices = Slices::new(u32::try_from(slices).unwrap_or(1));
-    Schedule { graph, placement, slices, ..schedule("random", Vec::new(), orders, n_microbatches) }
+    let empty = schedule("random", Vec::new(), orders, n_microbatches);
+    Schedule { graph, placement, slices, shares, activations, ..empty }
 }
 
 /// Whether everything that a task needs has run. Shares nothing with the compiler but the graph.

@@ -45,6 +45,52 @@ fn slices_teach_what_whole_sequences_teach() {
     }
 }
 
+/// TeraPipe (arXiv 2102.07988): all slices of all microbatches go forward, then all go backward.
+fn terapipe(precision: &str, devices: u32, shares: &str, tasks: &str) -> Arc<Verified> {
+    let schedule = format!(
+        "schedule terapipe {{
+            stages D
+            slices {shares}
+            place s on s
+            order d {{
+                repeat M * Q {{ F[d] }}
+                repeat M * Q {{ {tasks} }}
+            }}
+        }}"
+    );
+    pipelines::verified(&format!("{}\n{schedule}", in_precision(precision, &gpt(SIZES, devices, 3, "terapipe"))))
+}
+
+#[test]
+fn slices_of_unequal_length_teach_what_whole_sequences_teach() {
+    let alone = pipelines::verified(&in_precision("f64", &gpt(SIZES, 1, 3, "1f1b")));
+    let alone = learn(&alone, None);
+    for shares in ["[3, 2, 2, 1]", "[1, 7]", "[2, 1, 1]", "[6, 10]", "[1, 1, 1, 1, 4]"] {
+        for tasks in ["BW[d]", "B[d] W[d]", "R[d] BW[d]"] {
+            let on_one = learn(&terapipe("f64", 1, shares, tasks), None);
+            let loss = (on_one.0[0] - alone.0[0]).abs() / alone.0[0];
+            assert!(loss < 1e-12, "{shares} {tasks}: loss {loss}");
+            for ((own, expected), allowed) in on_one.1.iter().zip(&alone.1).zip([1e-12, 1e-9]) {
+                let apart = distance(expected, own);
+                assert!(apart < allowed, "{shares} {tasks}: {apart}");
+            }
+            let there = learn(&terapipe("f64", 4, shares, tasks), Some(7));
+            assert!(there == on_one, "{shares} {tasks} on 4 devices");
+        }
+    }
+}
+
+#[test]
+fn slices_of_unequal_length_are_told_apart_in_the_text_of_a_program() {
+    let program = terapipe("f32", 2, "[3, 2, 2, 1]", "BW[d]");
+    let text = pipe_ir::text::print(program.program());
+    assert!(text.starts_with("program test stages 2 microbatches 12 slices [3,2,2,1]\n"), "{}", &text[..80]);
+    assert_eq!(pipe_ir::text::parse(&text).expect("it can be read").program, *program.program());
+    // Longer slices save more: the first one 3 / 8 of the sequence, and the last one 1 / 8.
+    let bytes = |name: &str| program.program().values.iter().find(|value| value.name == name).expect(name).bytes.0;
+    assert_eq!([bytes("activation.s0.q0"), bytes("activation.s0.q3")], [768, 256]);
+}
+
 #[test]
 fn slices_need_less_memory_than_whole_sequences() {
     let peaks = ["1f1b", "seq_1f1b(slices = 2)", "seq_1f1b(slices = 4)"].map(|schedule| {

@@ -22,7 +22,7 @@ use pipe_syntax::source::Span;
 /// and costs of the model, describe the tasks that exist.
 pub fn costs(request: &Request, pipeline: Option<&Pipeline>, stages: &StageSet, schedule: &Schedule) -> Costs {
     let costs = match given(request, pipeline, stages, schedule) {
-        None if pipeline.is_some_and(Pipeline::has_model) => of_operations(stages),
+        None if pipeline.is_some_and(Pipeline::has_model) => of_operations(stages, schedule),
         given if request.profile.is_some() || request.cluster.is_some() => {
             of_stages(&given.unwrap_or_default(), schedule.n_stages())
         }

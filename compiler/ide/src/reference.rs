@@ -6,13 +6,14 @@ const GRAMMAR: &str = include_str!("../../../grammar/pipe.pest");
 const TOLD: usize = 3;
 
 /// Names that are there without a declaration, with what they mean.
-pub const CONSTANTS: [(&str, &str); 3] = [
+pub const CONSTANTS: [(&str, &str); 4] = [
     ("D", "The number of devices: `devices` of a pipeline or `--set devices=..`, and 4 where nothing says it."),
     (
         "M",
         "The number of microbatches of a step: `microbatches` of a pipeline or `--set microbatches=..`, and 8 where nothing says it.",
     ),
     ("S", "The number of stages, as `stages` says it."),
+    ("Q", "The number of slices of a microbatch, in a schedule with `slices`."),
 ];
 
 /// Kinds of tasks, with what they mean.

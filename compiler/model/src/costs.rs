@@ -1,25 +1,39 @@
 //! Costs from floating-point operations: one operation takes one tick, so a unit is a million of
 //! them. Of large models, a million operations take a tick.
 
-use super::stage_set::StageSet;
+use super::stage_set::{StageExecs, StageSet};
 use pipe_ir::ids::StageId;
 use pipe_ir::task::TaskKind;
-use pipe_schedule::timing::durations::Costs;
+use pipe_schedule::schedule::Schedule;
+use pipe_schedule::timing::durations::{Costs, Times};
 use pipe_schedule::timing::latency::Latency;
 use pipe_schedule::timing::sharing::Sharing;
 use pipe_schedule::units::Ticks;
 
-/// How long the tasks of a model take, relative to each other; every slice of a stage takes their
-/// mean. Transfers take no time. A stage set without a half of the backward pass gives it 0.
-pub fn costs(set: &StageSet) -> Costs {
+/// How long the tasks of a model take in a schedule, relative to each other; slices of a stage that are equally long
+/// take their mean. Transfers take no time. A stage set without a half of the backward pass gives it 0.
+pub fn costs(set: &StageSet, schedule: &Schedule) -> Costs {
     let n_stages = set.stages.len().min(set.graph.n_stages().max(1));
-    let tasks = (0..n_stages).map(|stage| {
-        let of = |kind| operations(set, kind, StageId::from_index(stage)).unwrap_or_default();
-        TaskKind::ALL.map(|kind| Ticks(of(kind) / set.flops_per_tick.max(1)))
-    });
+    let ticks = |flops: u64| Ticks(flops / set.flops_per_tick.max(1));
+    let mean = |stage| TaskKind::ALL.map(|kind| ticks(operations(set, kind, stage).unwrap_or_default()));
+    let of_slice = |row: &StageExecs| {
+        let flops = |kind| row.exec_of(kind).map_or(0, |exec| set.execs[exec.index()].flops);
+        TaskKind::ALL.map(|kind| ticks(flops(kind)))
+    };
+    let (mut tasks, mut each) = (Vec::with_capacity(n_stages), Vec::new());
+    for stage in (0..n_stages).map(StageId::from_index) {
+        let mut times = mean(stage);
+        if !schedule.shares.is_empty() {
+            let slices: Vec<Times> = slices(set, stage).map(of_slice).collect();
+            times = TaskKind::ALL.map(|kind| slices.iter().map(|slice| slice[kind.index()]).min().unwrap_or_default());
+            let of_step = slices.iter().copied().cycle().take(schedule.microbatches_of_step() as usize);
+            each.push(Some(of_step.collect()));
+        }
+        tasks.push(times);
+    }
     Costs {
-        tasks: tasks.collect(),
-        each: Vec::new(),
+        tasks,
+        each,
         pairs: [None; TaskKind::ALL.len()],
         latency: Latency::default(),
         copy: Ticks::ZERO,
@@ -29,9 +43,13 @@ pub fn costs(set: &StageSet) -> Costs {
 
 /// The operations of a task of a stage, the mean over its slices; none where the set has no such task.
 pub fn operations(set: &StageSet, kind: TaskKind, stage: StageId) -> Option<u64> {
-    let n_stages = set.graph.n_stages().max(1);
-    let n_slices = (set.stages.len() / n_stages).max(1) as u64;
-    let slices = set.stages.iter().skip(stage.index()).step_by(n_stages).filter_map(|stage| stage.exec_of(kind));
-    let flops = slices.map(|exec| set.execs[exec.index()].flops);
+    let n_slices = slices(set, stage).count().max(1) as u64;
+    let execs = slices(set, stage).filter_map(|stage| stage.exec_of(kind));
+    let flops = execs.map(|exec| set.execs[exec.index()].flops);
     flops.reduce(u64::saturating_add).map(|sum| sum / n_slices)
+}
+
+/// The executables of each slice of a stage.
+fn slices(set: &StageSet, stage: StageId) -> impl Iterator<Item = &StageExecs> {
+    set.stages.iter().skip(stage.index()).step_by(set.graph.n_stages().max(1))
 }

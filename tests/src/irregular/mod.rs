@@ -60,14 +60,17 @@ pub fn orders(seed: u64) -> Result<Drawn, String> {
     let mut dice = Dice(seed);
     let dice = &mut dice;
     let slices = one_of(&[1, 1, 2, 3], dice);
+    let is_equal = slices == 1 || dice.below(2) == 0;
+    let shares = [(); 3].map(|()| if is_equal { 1 } else { 1 + dice.below(4) });
     let shape = Shape {
         devices: 1 + dice.below(5),
         stages: 1 + dice.below(7),
         microbatches: 1 + dice.below(6),
         slices,
+        shares,
         replicated: dice.below(3) == 0,
     };
-    let model = Model::draw(shape.stages, slices, true, dice);
+    let model = Model::draw(shape.stages, shares[..slices].iter().sum(), true, dice);
     let precision = one_of(&["f64", "f64", "f64", "f32", "bf16"], dice);
     let (train, has_state) = training(precision, dice);
     let probe = probe(&model, &shape, &train);
@@ -146,11 +149,12 @@ fn training(precision: &str, dice: &mut Dice) -> (String, bool) {
 /// All stages on one device, in a plain order.
 fn probe(model: &Model, shape: &Shape, train: &str) -> String {
     let Shape { stages, slices, .. } = shape;
+    let written = shape.slices();
     format!(
         "{}
         schedule probe {{
             stages {stages}
-            slices {slices}
+            slices {written}
             place s on 0
             order d {{
                 repeat {slices} {{ for s in 0..S {{ F[s] }} }}

@@ -54,9 +54,9 @@ layer guess(width, rows, sequence) {
 ";
 
 impl Model {
-    /// A model with at least one layer for each stage, whose sequences can be cut in slices.
-    pub(super) fn draw(stages: usize, slices: usize, may_tie: bool, dice: &mut Dice) -> Self {
-        let (width, rows, sequence) = (2 + dice.below(4), 1 + dice.below(2), slices * (1 + dice.below(2)));
+    /// A model with at least one layer for each stage, whose sequences can be cut in so many parts.
+    pub(super) fn draw(stages: usize, parts: usize, may_tie: bool, dice: &mut Dice) -> Self {
+        let (width, rows, sequence) = (2 + dice.below(4), 1 + dice.below(2), parts * (1 + dice.below(2)));
         let mut features = BTreeSet::new();
         let mut text = format!("{LAYERS}model drawn {{\n");
         let n_layers = stages.max(2) + dice.below(4);

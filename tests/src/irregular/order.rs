@@ -13,7 +13,22 @@ pub(super) struct Shape {
     pub(super) stages: usize,
     pub(super) microbatches: usize,
     pub(super) slices: usize,
+    /// The shares of the sequence that slices have, as far as there are slices.
+    pub(super) shares: [usize; 3],
     pub(super) replicated: bool,
+}
+
+impl Shape {
+    /// What stands behind `slices`.
+    pub(super) fn slices(&self) -> String {
+        let shares = &self.shares[..self.slices];
+        if self.is_equal() { self.slices.to_string() } else { format!("{shares:?}") }
+    }
+
+    /// Whether all slices are equally long.
+    pub(super) fn is_equal(&self) -> bool {
+        self.shares[..self.slices].iter().all(|share| *share == 1)
+    }
 }
 
 /// Where stages live, and what their tasks are.
@@ -127,6 +142,7 @@ pub(super) fn write(graph: &StageGraph, shape: &Shape, stages: &Stages, dice: &m
     }
     for (is_there, name) in [
         (shape.slices > 1, "slices"),
+        (!shape.is_equal(), "unequal slices"),
         (stages.rows.len() > 1, "replicas"),
         (stages.recomputed_by_line || stages.again.contains(&true), "recompute"),
         (stages.split.iter().any(|split| split.contains(&true)), "split"),
@@ -138,7 +154,7 @@ pub(super) fn write(graph: &StageGraph, shape: &Shape, stages: &Stages, dice: &m
     let text = format!(
         "schedule irregular {{\nstages {}\nslices {}\nplace {}\norder d {{\n{orders}}}\n}}",
         shape.stages,
-        shape.slices,
+        shape.slices(),
         place(stages)
     );
     DrawnOrder { text, features }

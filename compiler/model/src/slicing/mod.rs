@@ -137,7 +137,7 @@ fn sizes(model: &Model, schedule: &Schedule) -> Result<Vec<u64>, Box<Diagnostic>
         let words: Vec<String> = shares.iter().map(u32::to_string).collect();
         let unit = total / shares.iter().fold(total, |common, share| gcd(common, u64::from(*share)));
         let message = format!("a sequence of {length} positions cannot be cut in proportion to {}", words.join(", "));
-        let help = format!("its length must be a multiple of {unit}, or the shares must be whole positions");
+        let help = format!("cut a multiple of {unit} positions, or let the shares add up to {length}");
         return Err(Box::new(error(message).help(help)));
     }
     Ok(shares.iter().map(|share| parts(share) / total).collect())

@@ -480,6 +480,7 @@ fn foreign(name: &str) -> Option<&'static str> {
         "N" | "n" => "`M` is the number of microbatches, `D` of devices, `S` of stages",
         "num_microbatches" | "n_microbatches" | "microbatches" | "num_mb" => "`M` is the number of microbatches",
         "num_devices" | "n_devices" | "devices" | "world_size" | "pp_size" | "P" => "`D` is the number of devices",
+        "Q" | "num_slices" | "n_slices" => "`Q` is the number of slices, in a schedule with `slices`",
         "num_stages" | "n_stages" | "stages" => "`S` is the number of stages",
         "rank" | "device" | "pp_rank" => "`d` is the device, inside `order d`",
         "m" | "mb" | "microbatch" => "a loop gives a number to each microbatch: `for m in 0..M { .. }`",
