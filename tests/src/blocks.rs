@@ -61,7 +61,7 @@ pub fn random_block(dice: &mut Dice) -> Schedule {
     let homes = vec![DeviceId(0); n_stages];
     let mut schedule = Schedule { placement, block: Some(block), ..schedule("block", homes, orders, whole) };
     if again == 0 {
-        insert(&mut schedule, |stage| stage.index() < as_well);
+        insert(&mut schedule, |stage, _| stage.index() < as_well);
     }
     schedule
 }

@@ -1,7 +1,7 @@
 //! The lines of schedules, layers, models and pipelines, with the names that they declare and use.
 
 use super::{NameKind, Walker};
-use pipe_syntax::ast::{self, LayerItem, Limit, ModelItem, PipelineItem, ScheduleItem, SettingValue};
+use pipe_syntax::ast::{self, LayerItem, Limit, ModelItem, PipelineItem, Recomputed, ScheduleItem, SettingValue};
 use pipe_syntax::source::Span;
 
 impl Walker {
@@ -181,9 +181,13 @@ impl Walker {
                     walker.value(condition);
                 }
             }),
-            PipelineItem::Recompute { stages, .. } => {
-                let ranges = stages.iter().flatten();
-                self.values(ranges.flat_map(|(first, end)| std::iter::once(first).chain(end)));
+            PipelineItem::Recompute { tasks, .. } => {
+                for recomputed in tasks.iter().flatten() {
+                    match recomputed {
+                        Recomputed::Stages(first, end) => self.values(std::iter::once(first).chain(end)),
+                        Recomputed::Tasks(tasks) => self.numbers(std::slice::from_ref(tasks)),
+                    }
+                }
             }
             PipelineItem::Require { limit: Limit::Number(number), .. } => self.value(number),
             PipelineItem::Require { limit: Limit::Schedule { factor, schedule }, .. } => {

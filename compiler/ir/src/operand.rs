@@ -171,6 +171,7 @@ impl Kind for ExecId {
                     push_id(out, "_", edge.after);
                 });
                 exec.chunk.into_iter().for_each(|chunk| push_id(out, ".c", chunk.number));
+                out.push_str(if exec.is_repeated { ".r" } else { "" });
             }
             None => push_id(out, Self::PREFIX, field.0),
         }

@@ -100,6 +100,10 @@ pub struct Exec {
     /// What it leaves out, if it runs some of the first or last microbatches only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edge: Option<Edge>,
+    /// Whether it is a forward that saves nothing for the backward, because `R` repeats it, in a stage that has another
+    /// forward that does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_repeated: bool,
     /// Which of the weights it changes, where each chunk of them has an update of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk: Option<Chunk>,
@@ -114,15 +118,17 @@ pub struct Exec {
 impl Exec {
     /// Work for whole microbatches, wherever they stand in a step, and for all weights at once.
     pub const fn new(kind: TaskKind, stage: StageId, operands: Vec<Operand>, body: Body, flops: u64) -> Self {
-        Self { kind, stage, slice: None, edge: None, chunk: None, operands, body, flops }
+        Self { kind, stage, slice: None, edge: None, is_repeated: false, chunk: None, operands, body, flops }
     }
 
-    /// `F.s0`, or `F.s0.q1` with slices, `F.s0.e1_0` at an edge, or `U.s0.c1` with chunks, as it is written after `@`.
+    /// `F.s0`, or `F.s0.q1` with slices, `F.s0.e1_0` at an edge, `U.s0.c1` with chunks, or `F.s0.r` where `R` repeats some
+    /// forwards, as it is written after `@`.
     pub fn name(&self) -> String {
         let edge = self.edge.map(|edge| format!(".e{}_{}", edge.before, edge.after)).unwrap_or_default();
         let slice = self.slice.map(|slice| format!(".q{slice}")).unwrap_or_default();
         let chunk = self.chunk.map(|chunk| format!(".c{}", chunk.number)).unwrap_or_default();
-        format!("{}.{}{slice}{edge}{chunk}", self.kind.letters(), self.stage)
+        let repeated = if self.is_repeated { ".r" } else { "" };
+        format!("{}.{}{slice}{edge}{chunk}{repeated}", self.kind.letters(), self.stage)
     }
 }
 

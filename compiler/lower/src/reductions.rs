@@ -56,7 +56,7 @@ pub fn reductions(schedule: &Schedule, set: &StageSet, timeline: &Timeline, late
 fn add_last_contributions(schedule: &Schedule, set: &StageSet, all: &mut [Reduction]) {
     // By stage and kind: the reductions that its tasks add to.
     let adds = |stage: usize, kind: TaskKind| {
-        let exec = set.stages.get(stage).and_then(|stage| stage.run_of(kind));
+        let exec = set.stages.get(stage).and_then(|stage| stage.run_of(kind, false));
         let operands = exec.map_or(&[][..], |exec| &set.execs[exec.index()].operands);
         let reductions = all.iter().enumerate();
         let added = reductions.filter(|(_, one)| operands.iter().any(|operand| operand.value == one.gradients));

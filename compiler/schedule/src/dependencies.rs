@@ -12,6 +12,7 @@
 
 use crate::block::chained_reductions::Sums;
 use crate::placement::Placement;
+use crate::policy::recompute::recomputed_microbatches;
 use crate::schedule::{Block, Schedule};
 use crate::slices::Slices;
 use crate::stage_graph::StageGraph;
@@ -30,8 +31,10 @@ pub struct Dependencies {
     split: Vec<bool>,
     /// By stage: whether it computes weight gradients in tasks of their own.
     has_weight: Vec<bool>,
-    /// By stage: whether it recomputes.
+    /// By stage: whether it recomputes, of some microbatches at least.
     recomputes: Vec<bool>,
+    /// Of stages that recompute some microbatches only: by microbatch, whether it is one of these.
+    recomputed: BTreeMap<StageId, Vec<bool>>,
     graph: StageGraph,
     /// Of stages that split the backward of some microbatches only: by microbatch, whether it runs at once.
     fused: BTreeMap<StageId, Vec<bool>>,
@@ -58,6 +61,7 @@ impl Dependencies {
         let kinds = tasks.clone().map(|task| (task.kind, task.stage));
         let (slices, n_microbatches) = (schedule.slices, schedule.n_microbatches);
         let mut all = Self { slices, n_microbatches, ..Self::from_kinds(&schedule.graph, kinds) };
+        all.recomputed = recomputed_microbatches(schedule);
         for task in tasks.filter(|task| task.kind == TaskKind::Backward) {
             if all.split.get(task.stage.index()) == Some(&true) {
                 let none = || vec![false; schedule.n_microbatches as usize];
@@ -81,6 +85,7 @@ impl Dependencies {
             split: vec![split; n_stages],
             has_weight: vec![split; n_stages],
             recomputes: vec![false; n_stages],
+            recomputed: BTreeMap::new(),
             fused: BTreeMap::new(),
             graph: graph.clone(),
             slices: Slices::ONE,
@@ -116,19 +121,44 @@ impl Dependencies {
         Self { recomputes, ..self }
     }
 
-    /// Whether a stage recomputes: its `F` saves nothing, and its `R` all that the backward reads.
+    /// The same where those recompute that do so in another one.
+    #[must_use]
+    pub fn with_recomputation_of(self, other: &Self) -> Self {
+        Self { recomputes: other.recomputes.clone(), recomputed: other.recomputed.clone(), ..self }
+    }
+
+    /// Whether a stage recomputes, of some microbatches at least: its `F` saves nothing, and its `R` all that the
+    /// backward reads.
     pub fn recomputes(&self, stage: StageId) -> bool {
         self.recomputes[stage.index()]
     }
 
-    /// The kind of task of a stage that saves its activations.
+    /// Whether a stage recomputes some microbatches, and keeps what the forward of others saved.
+    pub fn recomputes_some(&self, stage: StageId) -> bool {
+        self.recomputed.contains_key(&stage)
+    }
+
+    /// How many microbatches of a stage that recomputes some are recomputed.
+    pub fn n_recomputed(&self, stage: StageId) -> u64 {
+        self.recomputed.get(&stage).map_or(0, |own| own.iter().filter(|own| **own).count() as u64)
+    }
+
+    /// The kind of task of a stage that saves its activations, alone if it ever does so.
     pub fn first(&self, stage: StageId) -> TaskKind {
         if self.recomputes(stage) { TaskKind::Recompute } else { TaskKind::Forward }
     }
 
+    /// The kind of task of a stage that saves its activations of a microbatch.
+    pub fn first_of(&self, stage: StageId, microbatch: MicrobatchId) -> TaskKind {
+        match self.recomputed.get(&stage) {
+            Some(own) if !own[microbatch.index()] => TaskKind::Forward,
+            _ => self.first(stage),
+        }
+    }
+
     /// Whether a task saves the activations of its stage and microbatch.
     pub fn is_first(&self, task: Task) -> bool {
-        task.kind == self.first(task.stage)
+        task.kind == self.first_of(task.stage, task.microbatch)
     }
 
     /// Number of stages.
@@ -230,7 +260,12 @@ impl Dependencies {
             let microbatch = MicrobatchId(u32::try_from(microbatch).ok().filter(|at| *at < self.n_microbatches)?);
             let is_gradient =
                 input.kind != TaskKind::Forward && (input.stage, microbatch) != (task.stage, task.microbatch);
-            let kind = if is_gradient { self.backward_of(input.stage, microbatch) } else { input.kind };
+            let kind = match input.kind {
+                _ if is_gradient => self.backward_of(input.stage, microbatch),
+                // What a backward reads was saved by one of the two.
+                TaskKind::Recompute => self.first_of(input.stage, microbatch),
+                kind => kind,
+            };
             Some(Task { kind, stage: input.stage, microbatch })
         });
         let other = self.slices.before(task.kind, task.microbatch).map(move |microbatch| {

@@ -152,6 +152,8 @@ kinds! {
     ExecSlice SameResults
     /// What an executable lacks at the edges of a step.
     ExecEdge SameResults
+    /// Whether a forward is repeated.
+    ExecRepeated SameResults
     /// The chunk of an update.
     ExecChunk SameResults
     /// The value of an operand of an executable.

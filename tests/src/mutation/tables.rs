@@ -172,7 +172,7 @@ fn value(kind: Kind, value: &mut Value, stages: usize, dice: &mut Dice) {
 }
 
 fn exec(kind: Kind, exec: &mut Exec, n_values: usize, stages: usize, dice: &mut Dice) {
-    let Exec { kind: task, stage, slice, edge, chunk, operands, body, flops } = exec;
+    let Exec { kind: task, stage, slice, edge, is_repeated, chunk, operands, body, flops } = exec;
     match kind {
         Kind::ExecKind => *task = TaskKind::ALL[dice.below(TaskKind::ALL.len())],
         Kind::ExecStage => *stage = StageId(near(stage.0, stages, dice)),
@@ -185,6 +185,7 @@ fn exec(kind: Kind, exec: &mut Exec, n_values: usize, stages: usize, dice: &mut 
             let (before, after) = (near(other.before, 3, dice), near(other.after, 3, dice));
             *edge = some(Edge { before, after }, dice);
         }
+        Kind::ExecRepeated => *is_repeated = !*is_repeated,
         Kind::ExecChunk => {
             let mut other = chunk.unwrap_or(Chunk { number: 0, from: Bytes(0), to: Bytes(64), group: None });
             match dice.below(4) {

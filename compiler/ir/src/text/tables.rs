@@ -37,8 +37,8 @@ impl Tables<'_> {
     }
 }
 
-/// Kind, stage, and number of the slice or chunk.
-type ExecName = (TaskKind, StageId, Option<u32>, Option<Edge>, Option<u32>);
+/// Kind, stage, number of the slice, edge, number of the chunk, and whether `R` repeats it.
+type ExecName = (TaskKind, StageId, Option<u32>, Option<Edge>, Option<u32>, bool);
 
 fn exec_name(cursor: &mut Cursor<'_>) -> Result<ExecName, ParseError> {
     const EXPECTED: &str = "an executable such as `@F.s0`";
@@ -47,20 +47,21 @@ fn exec_name(cursor: &mut Cursor<'_>) -> Result<ExecName, ParseError> {
     let word = cursor.word(EXPECTED)?;
     let number =
         |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u32>().ok()).flatten();
+    let (word, is_repeated) = word.strip_suffix(".r").map_or((word, false), |word| (word, true));
     let parts = word.split_once(".s").and_then(|(letters, rest)| {
         let kind = TaskKind::from_letters(letters)?;
         let stage = |text| number(text).map(StageId);
         if let Some((own, slice)) = rest.split_once(".q") {
-            return Some((kind, stage(own)?, Some(number(slice)?), None, None));
+            return Some((kind, stage(own)?, Some(number(slice)?), None, None, is_repeated));
         }
         if let Some((own, edge)) = rest.split_once(".e") {
             let (before, after) = edge.split_once('_')?;
             let edge = Edge { before: number(before)?, after: number(after)? };
-            return Some((kind, stage(own)?, None, Some(edge), None));
+            return Some((kind, stage(own)?, None, Some(edge), None, is_repeated));
         }
         match rest.split_once(".c") {
-            Some((own, chunk)) => Some((kind, stage(own)?, None, None, Some(number(chunk)?))),
-            None => Some((kind, stage(rest)?, None, None, None)),
+            Some((own, chunk)) => Some((kind, stage(own)?, None, None, Some(number(chunk)?), is_repeated)),
+            None => Some((kind, stage(rest)?, None, None, None, is_repeated)),
         }
     });
     parts.ok_or_else(|| here.expected(EXPECTED))
@@ -287,7 +288,7 @@ pub(super) fn print_exec(exec: &Exec, program: &Program, out: &mut String) {
 pub(super) fn parse_exec(cursor: &mut Cursor<'_>, tables: &mut Tables<'_>) -> Result<Exec, ParseError> {
     let here = cursor.clone();
     let name = exec_name(cursor)?;
-    let (kind, stage, slice, edge, number) = name;
+    let (kind, stage, slice, edge, number, is_repeated) = name;
     let id = ExecId::from_index(tables.execs.len());
     if tables.execs.insert(name, id).is_some() {
         return Err(here.expected("a kind, stage, slice, edge and chunk that no earlier executable has"));
@@ -315,7 +316,8 @@ pub(super) fn parse_exec(cursor: &mut Cursor<'_>, tables: &mut Tables<'_>) -> Re
         let value = tables.value(cursor)?;
         operands.push(Operand { value, access, ahead: ahead(cursor)? });
     }
-    Ok(Exec { kind, stage, slice, edge, chunk, operands, body: super::graph::parse_body(cursor)?, flops })
+    let body = super::graph::parse_body(cursor)?;
+    Ok(Exec { kind, stage, slice, edge, is_repeated, chunk, operands, body, flops })
 }
 
 /// Reads which microbatch's value an operand is: `ahead 1`, `behind 2`, or nothing for the run's own.

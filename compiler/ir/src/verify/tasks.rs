@@ -30,6 +30,9 @@ struct Stage {
     gradients: u32,
     /// Executables, by kind.
     execs: [Option<u32>; N_KINDS],
+    /// Whether some forwards are repeated and others not, and runs so far of those that are.
+    repeats: bool,
+    repeated: u32,
 }
 
 impl Stage {
@@ -46,6 +49,7 @@ pub(super) fn check(program: &Program, holders: &Holders, report: &mut Report) {
     for (index, exec) in program.execs.iter().enumerate() {
         let stage = &mut stages[slot[index]];
         stage.execs[exec.kind.index()] = Some(u32::try_from(index).unwrap_or(u32::MAX));
+        stage.repeats |= exec.is_repeated;
         if exec.kind == TaskKind::Update {
             stage.homes = homes(program, holders, exec);
             let runs = if exec.chunk.is_some_and(|chunk| chunk.group.is_some()) { 1 } else { stage.homes };
@@ -64,6 +68,7 @@ pub(super) fn check(program: &Program, holders: &Holders, report: &mut Report) {
                 (stage.step, stage.gradients) = (0, 0);
             }
             stage.runs[kind.index()] = stage.of(kind).saturating_add(1);
+            stage.repeated = stage.repeated.saturating_add(row.is_repeated.into());
             let all = if stage.homes > 1 {
                 shares.get(&(number, program.step_of(*microbatch))).copied().unwrap_or(0)
             } else {
@@ -209,6 +214,8 @@ fn missing(program: &Program, stage: &Stage, report: &mut Report) {
         let Some(index) = stage.execs[kind.index()] else { continue };
         let (runs, expected) = match kind {
             TaskKind::Update => (stage.of(kind), program.n_steps.saturating_mul(stage.updates)),
+            // Contents say that the repeated ones are these.
+            TaskKind::Recompute if stage.repeats => (stage.of(kind), stage.repeated),
             TaskKind::Forward | TaskKind::Recompute => (stage.of(kind), program.n_microbatches),
             // Counted with its halves, where some microbatches take those.
             TaskKind::Backward if stage.execs[TaskKind::BackwardInput.index()].is_some() => continue,

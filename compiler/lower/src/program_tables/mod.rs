@@ -10,9 +10,10 @@ use pipe_ir::program::{Access, Body, Edge, Exec, Operand};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_ir::units::Bytes;
 use pipe_ir::value::{Value, ValueKind};
-use pipe_model::stage_set::{StageSet, WeightGroup};
+use pipe_model::stage_set::{StageExecs, StageSet, WeightGroup};
 use pipe_schedule::placement::Placement;
 use pipe_schedule::policy::offload::Offload;
+use pipe_schedule::policy::recompute::recomputed_microbatches;
 use pipe_schedule::policy::zero::Zero;
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::slices::Slices;
@@ -26,7 +27,9 @@ pub(super) struct ProgramTables {
     /// By exec: temporaries that are said, where it has no tensor graph.
     scratch: Vec<Bytes>,
     /// By slice, stage and kind.
-    stages: Vec<[Option<ExecId>; TaskKind::ALL.len()]>,
+    stages: Vec<StageExecs>,
+    /// Of stages that recompute some microbatches only: by microbatch, whether it is one of these.
+    recomputed: BTreeMap<StageId, Vec<bool>>,
     /// By exec.
     flows: Vec<Flow>,
     /// By value: the stage that computes it; none for persistent values and data.
@@ -70,7 +73,8 @@ impl ProgramTables {
             values: Vec::new(),
             execs: Vec::new(),
             scratch: Vec::new(),
-            stages: vec![[None; TaskKind::ALL.len()]; set.stages.len()],
+            stages: vec![StageExecs::default(); set.stages.len()],
+            recomputed: recomputed_microbatches(schedule),
             flows: Vec::new(),
             producers: Vec::new(),
             placement: schedule.placement.clone(),
@@ -118,7 +122,10 @@ impl ProgramTables {
                 let row = exec.slice.unwrap_or(0) as usize * self.placement.n_stages() + exec.stage.index();
                 match (exec.edge, number) {
                     (Some(edge), Some(number)) => drop(self.edges.insert((exec.kind, exec.stage, edge), number)),
-                    _ => self.stages[row][exec.kind.index()] = number,
+                    _ if exec.kind == TaskKind::Forward && set.stages[row].keeping == Some(ExecId::from_index(index)) => {
+                        self.stages[row].keeping = number;
+                    }
+                    _ => self.stages[row].execs[exec.kind.index()] = number,
                 }
             }
             let execs = match homes[index] {
@@ -314,7 +321,7 @@ impl ProgramTables {
             return self.edges.get(&(task.kind, task.stage, edge)).copied();
         }
         let row = self.slices.slice(task.microbatch) as usize * self.placement.n_stages() + task.stage.index();
-        self.stages.get(row)?[task.kind.index()]
+        self.stages.get(row)?.run_of(task.kind, is_repeated(&self.recomputed, task))
     }
 
     /// What a run reads, and of which microbatch each value is.
@@ -359,15 +366,24 @@ impl ProgramTables {
     }
 }
 
+/// Whether `R` repeats the microbatch of a task, in a stage that recomputes only some.
+fn is_repeated(recomputed: &BTreeMap<StageId, Vec<bool>>, task: Task) -> bool {
+    recomputed.get(&task.stage).is_some_and(|own| own[task.microbatch.index()])
+}
+
 /// The executables that the schedule runs, and all updates.
 fn used(schedule: &Schedule, set: &StageSet) -> Vec<bool> {
     let mut used = vec![false; set.execs.len()];
+    let recomputed = recomputed_microbatches(schedule);
     for scheduled in schedule.orders.iter().flatten() {
         let task = scheduled.task;
         let row = schedule.slices.slice(task.microbatch) as usize * schedule.n_stages();
         let exec = match schedule.graph.edge(task, schedule.n_microbatches) {
             Some(edge) => set.edges.get(&(task.kind, task.stage, edge)).copied(),
-            None => set.stages.get(row + task.stage.index()).and_then(|stage| stage.run_of(task.kind)),
+            None => {
+                let stage = set.stages.get(row + task.stage.index());
+                stage.and_then(|stage| stage.run_of(task.kind, is_repeated(&recomputed, task)))
+            }
         };
         if let Some(exec) = exec {
             used[exec.index()] = true;

@@ -32,14 +32,18 @@ use weights::{PlacedWeights, place_weights};
 
 /// The kinds of task that a schedule uses of one stage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Kinds([bool; TaskKind::ALL.len()]);
+pub struct Kinds {
+    has: [bool; TaskKind::ALL.len()],
+    /// Whether it recomputes some microbatches, and not others.
+    keeps_some: bool,
+}
 
 impl Kinds {
     /// These kinds.
     pub fn of(kinds: &[TaskKind]) -> Self {
         let mut own = Self::default();
         for kind in kinds {
-            own.0[kind.index()] = true;
+            own.has[kind.index()] = true;
         }
         own
     }
@@ -47,15 +51,27 @@ impl Kinds {
     /// What each stage of a schedule is asked for.
     pub fn of_schedule(schedule: &Schedule) -> Vec<Self> {
         let mut all = vec![Self::default(); schedule.n_stages()];
+        // By stage: how many forwards are not repeated.
+        let mut kept = vec![0_i64; schedule.n_stages()];
         for scheduled in schedule.orders.iter().flatten() {
-            all[scheduled.task.stage.index()].0[scheduled.task.kind.index()] = true;
+            let (kind, stage) = (scheduled.task.kind, scheduled.task.stage.index());
+            all[stage].has[kind.index()] = true;
+            kept[stage] += i64::from(kind == TaskKind::Forward) - i64::from(kind == TaskKind::Recompute);
+        }
+        for (own, kept) in all.iter_mut().zip(kept) {
+            own.keeps_some = own.has(TaskKind::Recompute) && kept > 0;
         }
         all
     }
 
     /// Whether this kind is among them.
     pub const fn has(self, kind: TaskKind) -> bool {
-        self.0[kind.index()]
+        self.has[kind.index()]
+    }
+
+    /// Whether it recomputes some microbatches, and keeps what the forward of others saved.
+    pub const fn keeps_some(self) -> bool {
+        self.keeps_some
     }
 
     /// Whether `B` and `W` run on their own.
@@ -197,8 +213,12 @@ fn tie(
 fn register(table: &mut Vec<Exec>, execs: Vec<Exec>, asked: Kinds) -> StageExecs {
     let mut row = StageExecs::default();
     for exec in execs {
-        let kind = exec.kind;
+        let (kind, keeps) = (exec.kind, exec.kind == TaskKind::Forward && asked.keeps_some() && !exec.is_repeated);
         let id = Some(add_exec(table, exec));
+        if keeps {
+            row.keeping = id;
+            continue;
+        }
         if kind == TaskKind::Backward {
             row.both = id;
         }

@@ -77,8 +77,13 @@ pub(super) fn passes(values: &mut Vec<Value>, id: StageId, stage: &StageTape, en
         // What the forward left, all of it from before the stage but what slices carry.
         let left: Places = ends.places.iter().chain(&ends.kept).map(|(node, place)| (*node, *place)).collect();
         let saves: Vec<Outcome> = saves.collect();
-        execs.push(exec(TaskKind::Forward, id, extract(&derived.tape, &ends.places, &outcomes, |_| false)));
+        let forward = exec(TaskKind::Forward, id, extract(&derived.tape, &ends.places, &outcomes, |_| false));
+        execs.push(Exec { is_repeated: ends.kinds.keeps_some(), ..forward });
         execs.push(exec(TaskKind::Recompute, id, extract(&derived.tape, &left, &saves, |_| false)));
+        if ends.kinds.keeps_some() {
+            outcomes.extend(saves);
+            execs.push(exec(TaskKind::Forward, id, extract(&derived.tape, &ends.places, &outcomes, |_| false)));
+        }
     } else {
         outcomes.extend(saves);
         execs.push(exec(TaskKind::Forward, id, extract(&derived.tape, &ends.places, &outcomes, |_| false)));

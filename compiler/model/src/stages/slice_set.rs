@@ -61,9 +61,11 @@ pub(crate) fn slice_set(slices: &[Model], is_equal: bool, request: &StageRequest
             execs.push(Some(ExecId::from_index(all.execs.len() - 1)));
         }
         let number = |exec: Option<ExecId>| exec.and_then(|exec| execs[exec.index()]);
-        all.stages.extend(
-            set.stages.iter().map(|stage| StageExecs { execs: stage.execs.map(number), both: number(stage.both) }),
-        );
+        all.stages.extend(set.stages.iter().map(|stage| StageExecs {
+            execs: stage.execs.map(number),
+            both: number(stage.both),
+            keeping: number(stage.keeping),
+        }));
         if index == 0 {
             all.graph = set.graph;
             all.weights.extend(set.weights.into_iter().map(|group| WeightGroup {

@@ -65,6 +65,8 @@ pub struct StageExecs {
     pub execs: [Option<ExecId>; TaskKind::ALL.len()],
     /// The executable that runs `B` and `W` together, even if the schedule has them as separate tasks.
     pub both: Option<ExecId>,
+    /// The forward that saves what the backward reads, where the stage recomputes other microbatches.
+    pub keeping: Option<ExecId>,
 }
 
 impl StageExecs {
@@ -73,9 +75,11 @@ impl StageExecs {
         self.execs[kind.index()]
     }
 
-    /// The executable that runs a task of this kind. For `BW` that may be the one that runs `B` and `W` together.
-    pub fn run_of(&self, kind: TaskKind) -> Option<ExecId> {
-        self.exec_of(kind).or(self.both.filter(|_| kind == TaskKind::Backward))
+    /// The executable that runs a task of this kind. For `BW` that may be the one that runs `B` and `W` together, and for
+    /// `F` the one that saves what the backward reads, where nothing `is_repeated`.
+    pub fn run_of(&self, kind: TaskKind, is_repeated: bool) -> Option<ExecId> {
+        let keeping = self.keeping.filter(|_| kind == TaskKind::Forward && !is_repeated);
+        keeping.or(self.exec_of(kind)).or(self.both.filter(|_| kind == TaskKind::Backward))
     }
 }
 

@@ -71,13 +71,17 @@ fn stages(kinds: &[Kinds], graph: &StageGraph, sequence: Sequence<'_>, n_microba
         }
         carried.push(Carried::add(&mut set.values, stage, sequence));
     }
-    let exec = |kind, stage: StageId, (slice, edge): (u32, Option<Edge>)| {
-        let asked = &kinds[stage.index()];
-        let mut operands = operands(kind, &own[slice as usize % own.len()], stage, (asked, kinds), edge);
+    let exec = |kind, stage: StageId, (slice, edge, saves): (u32, Option<Edge>, bool)| {
+        let mut operands = operands((kind, saves), &own[slice as usize % own.len()], stage, kinds, edge);
         operands.extend(carried[stage.index()].operands(kind, slice));
         let slice = (slices != Slices::ONE).then_some(slice);
         let flops = if kind == TaskKind::Backward { 2 } else { 1 };
         Exec { slice, edge, ..Exec::new(kind, stage, operands, Body::Abstract, flops) }
+    };
+    // What saves is the last task before the backward.
+    let saves = |kind, stage: StageId| {
+        let asked = kinds[stage.index()];
+        asked.has_backward() && (kind == TaskKind::Recompute || !asked.has(TaskKind::Recompute))
     };
     let asked = |stage: StageId| {
         let kinds = &kinds[stage.index()];
@@ -85,15 +89,21 @@ fn stages(kinds: &[Kinds], graph: &StageGraph, sequence: Sequence<'_>, n_microba
     };
     for (slice, stage) in (0..slices.count()).flat_map(|slice| ids().map(move |stage| (slice, stage))) {
         let mut execs = StageExecs::default();
+        let keeps_some = kinds[stage.index()].keeps_some();
         for kind in asked(stage) {
-            set.execs.push(exec(kind, stage, (slice, None)));
+            let is_repeated = keeps_some && kind == TaskKind::Forward;
+            set.execs.push(Exec { is_repeated, ..exec(kind, stage, (slice, None, saves(kind, stage))) });
             execs.execs[kind.index()] = Some(ExecId::from_index(set.execs.len() - 1));
+        }
+        if keeps_some {
+            set.execs.push(exec(TaskKind::Forward, stage, (slice, None, true)));
+            execs.keeping = Some(ExecId::from_index(set.execs.len() - 1));
         }
         set.stages.push(execs);
     }
     for (kind, stage) in ids().flat_map(|stage| asked(stage).map(move |kind| (kind, stage))) {
         for edge in edges(kind, stage, graph, n_microbatches) {
-            set.execs.push(exec(kind, stage, (0, Some(edge))));
+            set.execs.push(exec(kind, stage, (0, Some(edge), saves(kind, stage))));
             set.edges.insert((kind, stage, edge), ExecId::from_index(set.execs.len() - 1));
         }
     }
@@ -256,13 +266,13 @@ impl Carried {
     }
 }
 
-/// The operands of a task. `asked` lists the task kinds of its stage, and `kinds` the task kinds of each stage. At an
+/// The operands of a task, which perhaps saves what the backward reads. `kinds` lists the task kinds of each stage. At an
 /// edge, the operands of the most distant microbatches are missing.
 fn operands(
-    kind: TaskKind,
+    (kind, saves): (TaskKind, bool),
     values: &[Values],
     stage: StageId,
-    (asked, kinds): (&Kinds, &[Kinds]),
+    kinds: &[Kinds],
     edge: Option<Edge>,
 ) -> Vec<Operand> {
     let own = &values[stage.index()];
@@ -282,7 +292,6 @@ fn operands(
                 push(Access::Read, value, -distance(*behind));
             }
             let hands_on = kind == TaskKind::Forward;
-            let saves = asked.has_backward() && (kind == TaskKind::Recompute || !asked.has(TaskKind::Recompute));
             let written = own.activation.filter(|_| hands_on).into_iter().chain(saves.then_some(own.saved));
             written.for_each(|value| push(Access::Write, value, 0));
         }

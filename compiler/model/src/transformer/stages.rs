@@ -147,10 +147,11 @@ fn add_stage(
 ) {
     let mut row = StageExecs::default();
     let recomputes = kinds.has(TaskKind::Recompute);
-    let mut add = |kind: TaskKind, scratch: u128| {
-        let operands = values.operands(kind, input, recomputes);
+    let mut add = |kind: TaskKind, scratch: u128, is_repeated: bool| {
+        let operands = values.operands(kind, input, is_repeated);
         let flops = u64::try_from(flops(account, kind)).unwrap_or(u64::MAX);
-        set.execs.push(Exec::new(kind, stage, operands, Body::Abstract, flops));
+        let is_repeated = is_repeated && kind == TaskKind::Forward && kinds.keeps_some();
+        set.execs.push(Exec { is_repeated, ..Exec::new(kind, stage, operands, Body::Abstract, flops) });
         set.scratch.push(Bytes(u64::try_from(scratch).unwrap_or(u64::MAX)));
         ExecId::from_index(set.execs.len() - 1)
     };
@@ -158,11 +159,12 @@ fn add_stage(
     for kind in TaskKind::ALL.into_iter().filter(|kind| *kind != TaskKind::Update) {
         let is_forward = matches!(kind, TaskKind::Forward | TaskKind::Recompute);
         let scratch = if is_forward { account.scratch_forward } else { account.scratch_backward };
-        row.execs[kind.index()] = Some(add(kind, scratch));
+        row.execs[kind.index()] = Some(add(kind, scratch, recomputes));
     }
+    row.keeping = kinds.keeps_some().then(|| add(TaskKind::Forward, account.scratch_forward, false));
     row.both = row.exec_of(TaskKind::Backward);
     if let Some(parameters) = values.parameters {
-        let update = (kinds.has_backward() && values.gradients.is_some()).then(|| add(TaskKind::Update, 0));
+        let update = (kinds.has_backward() && values.gradients.is_some()).then(|| add(TaskKind::Update, 0, false));
         set.weights.push(WeightGroup { parameters, gradients: values.gradients, update, stages: vec![stage] });
     }
     set.stages.push(row);

@@ -134,8 +134,7 @@ pub fn of_either_form(
         let both = costs.of(TaskKind::Backward, stage) > Ticks::ZERO;
         both == (costs.of(TaskKind::BackwardInput, stage) + costs.of(TaskKind::BackwardWeight, stage) > Ticks::ZERO)
     };
-    let recomputes = stages().map(|stage| dependencies.recomputes(stage)).collect();
-    let either = || Dependencies::of_either(&schedule.graph, 0, |_| true).with_recomputation(recomputes);
+    let either = || Dependencies::of_either(&schedule.graph, 0, |_| true).with_recomputation_of(dependencies);
     stages().all(is_known).then(|| lower_bound(schedule, &either(), costs, held))
 }
 
@@ -323,7 +322,13 @@ impl Chain {
         };
         let step = |duration, (work, rest)| Step { duration, work, rest, ..Step::default() };
         let alone = |kind: TaskKind, stage| step(costs.of(kind, stage), work(stage, &|row| row[kind.index()]));
+        // Where some microbatches are recomputed, each may be one of the others, and all of these tasks are work.
+        let some = |stage| {
+            let count = if is_whole { dependencies.n_recomputed(stage) } else { 0 };
+            Step { rest: times(costs.of(TaskKind::Recompute, stage), count), ..Step::default() }
+        };
         let again = |stage| match dependencies.recomputes(stage) {
+            true if dependencies.recomputes_some(stage) => some(stage),
             true => alone(TaskKind::Recompute, stage),
             false => Step::default(),
         };

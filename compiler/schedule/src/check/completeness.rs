@@ -141,11 +141,18 @@ fn missing(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Kinds
         }
         _ => {}
     }
-    for kind in SCHEDULED {
+    for kind in needed(schedule, &SCHEDULED) {
         let Some(span) = kinds.span(kind, schedule) else { continue };
         let absent: Vec<MicrobatchId> = table.absent(kind, stage).collect();
         found.extend(lacks(schedule, (kind, stage), span, &absent));
     }
+}
+
+/// The kinds of which every microbatch needs a task where one has it. An order may recompute some microbatches; a block
+/// repeats what it says of one.
+fn needed(schedule: &Schedule, kinds: &[TaskKind]) -> impl Iterator<Item = TaskKind> {
+    let repeats = schedule.block.is_some();
+    kinds.iter().copied().filter(move |kind| repeats || *kind != TaskKind::Recompute)
 }
 
 /// The tasks of a stage that are missing on one of its devices.
@@ -192,7 +199,7 @@ fn mixed(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Kinds, 
         found.push(diagnostic.label(span(half), "one half").help(help));
         return;
     }
-    for kind in [Forward, Recompute].into_iter().filter(|kind| kinds.has(*kind)) {
+    for kind in needed(schedule, &[Forward, Recompute]).filter(|kind| kinds.has(*kind)) {
         let absent: Vec<MicrobatchId> = table.absent(kind, stage).collect();
         found.extend(lacks(schedule, (kind, stage), span(kind), &absent));
     }
@@ -214,7 +221,7 @@ fn lacks(
     let message = format!("`{} {stage}` does not run on {}", kind.letters(), list(schedule, absent));
     let label = format!("runs {} of {}", schedule.n_microbatches as usize - absent.len(), schedule.n_microbatches);
     let help = match kind {
-        TaskKind::Recompute => "a stage recomputes all of its microbatches, or none: check the counts of the loops",
+        TaskKind::Recompute => "in a block, a stage recomputes all of its microbatches, or none",
         _ => "check the counts of the loops: every microbatch needs each task once",
     };
     Some(Diagnostic::error(Code::MissingTask, span, label, message).help(help))

@@ -32,12 +32,19 @@ const STEPS: u64 = 3_000_000;
 const FINALISTS: usize = 2;
 
 /// A shorter schedule of the same tasks under these costs, with the evidence that it runs to its end; the given one
-/// where none was found, stages live on several devices, or some read earlier microbatches. `saved`, by stage, limits
+/// where none was found, stages live on several devices, some read earlier microbatches, or microbatches or slices
+/// differ in what they keep. `saved`, by stage, limits
 /// the bytes of each device to those of the given order.
 pub fn reorder(schedule: Schedule, order: Order, costs: &Costs, saved: Option<&[Saved]>) -> (Schedule, Order) {
     let has_pairs = || schedule.orders.iter().flatten().any(|scheduled| scheduled.with_next);
     let reads_earlier = !schedule.graph.earlier().is_empty();
-    if schedule.placement.is_replicated() || schedule.placement.spread_stage().is_some() || reads_earlier || has_pairs()
+    let is_varied = || schedule.placement.stages().any(|stage| order.dependencies.recomputes_some(stage));
+    if schedule.placement.is_replicated()
+        || schedule.placement.spread_stage().is_some()
+        || reads_earlier
+        || !schedule.shares.is_empty()
+        || is_varied()
+        || has_pairs()
     {
         return (schedule, order);
     }
@@ -48,7 +55,7 @@ pub fn reorder(schedule: Schedule, order: Order, costs: &Costs, saved: Option<&[
     // The search promises sound orders; the checks decide.
     let checked = |orders: Vec<Vec<ScheduledTask>>| {
         let mut candidate = Schedule { orders, block: None, ..plain.clone() };
-        insert(&mut candidate, |stage| recomputing[stage.index()]);
+        insert(&mut candidate, |stage, _| recomputing[stage.index()]);
         candidate.block.clone_from(&schedule.block);
         let evidence = completeness::check(&candidate).and_then(|table| dependencies::check(&candidate, table)).ok()?;
         let fits = held(&candidate, &evidence, saved).iter().zip(&limit).all(|(held, limit)| held.is_within(limit));

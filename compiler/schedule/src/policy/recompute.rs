@@ -1,5 +1,5 @@
-//! Recomputation: which stages run their forward once more for the backward pass, and where `R`
-//! stands in schedules that do not say it.
+//! Recomputation: which stages run their forward once more for the backward pass, of which
+//! microbatches, and where `R` stands in schedules that do not say it.
 //!
 //! An `order` or a `block` may place `R` itself. Where a pipeline or the command line asks for it,
 //! `R` goes right before its backward: nobody else waits for it, and activations live shortest
@@ -9,18 +9,21 @@
 use crate::schedule::{BlockTask, Schedule, ScheduledTask};
 use crate::stage_range::stages;
 use crate::timing::durations::{Costs, Times};
-use pipe_ir::ids::StageId;
+use pipe_ir::ids::{MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::str::FromStr;
 
-/// The stages that are asked to recompute.
+/// What is asked to recompute.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Recomputation {
     /// Every stage.
     All,
     /// The stages in these ranges.
     Stages(Vec<Range<u32>>),
+    /// By stage, these microbatches of a step, each slice counted as one.
+    Microbatches(Vec<Vec<bool>>),
 }
 
 impl FromStr for Recomputation {
@@ -40,12 +43,22 @@ impl FromStr for Recomputation {
 }
 
 impl Recomputation {
-    /// Whether a stage is asked to.
-    pub fn has(&self, stage: StageId) -> bool {
+    /// Whether a stage is asked to, for a microbatch.
+    pub fn has(&self, stage: StageId, microbatch: MicrobatchId) -> bool {
         match self {
             Self::All => true,
             Self::Stages(ranges) => ranges.iter().any(|range| range.contains(&stage.0)),
+            Self::Microbatches(all) => {
+                let own = all.get(stage.index()).map_or(&[][..], Vec::as_slice);
+                microbatch.index().checked_rem(own.len()).is_some_and(|microbatch| own[microbatch])
+            }
         }
+    }
+
+    /// Whether some stage is asked to for some microbatches only.
+    pub fn is_varied(&self) -> bool {
+        let Self::Microbatches(all) = self else { return false };
+        all.iter().any(|own| own.contains(&true) && own.contains(&false))
     }
 
     /// A stage that it names, and that is not one of so many.
@@ -56,7 +69,7 @@ impl Recomputation {
     }
 }
 
-/// The stages of a schedule that recompute, by [`StageId`].
+/// The stages of a schedule that recompute, some microbatches at least, by [`StageId`].
 pub fn recomputing(schedule: &Schedule) -> Vec<bool> {
     let mut all = vec![false; schedule.n_stages()];
     for task in schedule.orders.iter().flatten().map(|scheduled| scheduled.task) {
@@ -69,28 +82,45 @@ pub fn recomputing(schedule: &Schedule) -> Vec<bool> {
     all
 }
 
+/// Of stages that recompute some microbatches only: by microbatch, whether it is one of these.
+pub fn recomputed_microbatches(schedule: &Schedule) -> BTreeMap<StageId, Vec<bool>> {
+    let mut all: BTreeMap<StageId, Vec<bool>> = BTreeMap::new();
+    let tasks = schedule.orders.iter().flatten().map(|scheduled| scheduled.task);
+    for task in tasks.filter(|task| task.kind == TaskKind::Recompute) {
+        let none = || vec![false; schedule.n_microbatches as usize];
+        let own = all.entry(task.stage).or_insert_with(none).get_mut(task.microbatch.index());
+        own.into_iter().for_each(|own| *own = true);
+    }
+    all.retain(|_, own| own.contains(&false));
+    all
+}
+
 /// Whether a task is one right before which `R` goes.
 const fn is_backward(kind: TaskKind) -> bool {
     matches!(kind, TaskKind::BackwardInput | TaskKind::Backward)
 }
 
 /// How many tasks [`insert`] adds.
-pub fn added(schedule: &Schedule, is_asked: impl Fn(StageId) -> bool) -> usize {
+pub fn added(schedule: &Schedule, is_asked: impl Fn(StageId, MicrobatchId) -> bool) -> usize {
     let has = recomputing(schedule);
     let tasks = schedule.orders.iter().flatten().map(|scheduled| scheduled.task);
-    tasks.filter(|task| is_backward(task.kind) && is_asked(task.stage) && !has[task.stage.index()]).count()
+    let is_asked = |task: &Task| is_asked(task.stage, task.microbatch) && !has[task.stage.index()];
+    tasks.filter(|task| is_backward(task.kind) && is_asked(task)).count()
 }
 
 /// Lets stages recompute that do not yet: each `R` stands right before its backward, or before the
-/// two tasks that share the device of which that is one.
-pub fn insert(schedule: &mut Schedule, is_asked: impl Fn(StageId) -> bool) {
+/// two tasks that share the device of which that is one. A block has no `R` of microbatches that differ: leave it out
+/// first.
+pub fn insert(schedule: &mut Schedule, is_asked: impl Fn(StageId, MicrobatchId) -> bool) {
     let has = recomputing(schedule);
-    let wants = |kind: TaskKind, stage: StageId| is_backward(kind) && is_asked(stage) && !has[stage.index()];
+    let wants = |kind: TaskKind, stage: StageId, microbatch: MicrobatchId| {
+        is_backward(kind) && is_asked(stage, microbatch) && !has[stage.index()]
+    };
     for order in &mut schedule.orders {
         let mut longer: Vec<ScheduledTask> = Vec::with_capacity(order.len());
         for scheduled in order.iter() {
             let task = scheduled.task;
-            if wants(task.kind, task.stage) {
+            if wants(task.kind, task.stage, task.microbatch) {
                 let shares = longer.last().is_some_and(|before| before.with_next);
                 let again = Task { kind: TaskKind::Recompute, ..task };
                 let again = ScheduledTask { task: again, origin: scheduled.origin, with_next: false };
@@ -104,7 +134,7 @@ pub fn insert(schedule: &mut Schedule, is_asked: impl Fn(StageId) -> bool) {
     let n_slots = block.slots.len();
     let both = |task: &BlockTask| {
         let again = BlockTask { kind: TaskKind::Recompute, ..*task };
-        [wants(task.kind, task.stage).then_some(again), Some(*task)].into_iter().flatten()
+        [wants(task.kind, task.stage, task.microbatch).then_some(again), Some(*task)].into_iter().flatten()
     };
     block.slots = block.slots.iter().flat_map(both).collect();
     if block.slots.len() > n_slots {
@@ -148,7 +178,7 @@ mod tests {
     #[test]
     fn stages_are_read_as_ranges() {
         let of = |text: &str| {
-            text.parse::<Recomputation>().map(|asked| (0..6).filter(|stage| asked.has(StageId(*stage))).collect())
+            text.parse::<Recomputation>().map(|asked| (0..6).filter(|stage| asked.has(StageId(*stage), MicrobatchId(0))).collect())
         };
         assert_eq!(of("all"), Ok(vec![0, 1, 2, 3, 4, 5]));
         assert_eq!(of("none"), Ok(vec![]));
@@ -161,25 +191,40 @@ mod tests {
     }
 
     #[test]
+    fn microbatches_of_later_steps_are_like_those_of_the_first() {
+        let asked = Recomputation::Microbatches(vec![vec![true, false, false], vec![false; 3]]);
+        let of = |stage| (0..6).filter(|m| asked.has(StageId(stage), MicrobatchId(*m))).collect::<Vec<u32>>();
+        assert_eq!([of(0), of(1), of(2)], [vec![0, 3], vec![], vec![]]);
+        assert!(asked.is_varied() && !Recomputation::Microbatches(vec![vec![true; 3]]).is_varied());
+        let mut schedule = by_hand(&[0], 3, &["F0.0 F0.1 BW0.0 F0.2 BW0.1 BW0.2"]);
+        insert(&mut schedule, |stage, microbatch| asked.has(stage, microbatch));
+        let words: Vec<String> = schedule.orders[0].iter().map(|one| one.task.to_string()).collect();
+        assert_eq!(words.join(", "), "F s0 m0, F s0 m1, R s0 m0, BW s0 m0, F s0 m2, BW s0 m1, BW s0 m2");
+        // The first forward saves nothing, and the others do until their backwards.
+        let order = check(&schedule).expect("sound");
+        assert_eq!(peaks(&schedule, &order.dependencies)[0].activations, 2);
+    }
+
+    #[test]
     fn pairs_stay_together_and_what_recomputes_already_stays_as_it_is() {
         let mut schedule = by_hand(&[0, 0], 1, &["F0.0 F1.0 R1.0 BW1.0 BW0.0"]);
         schedule.orders[0][0].with_next = true;
-        assert_eq!(added(&schedule, |_| true), 1);
-        insert(&mut schedule, |_| true);
+        assert_eq!(added(&schedule, |_, _| true), 1);
+        insert(&mut schedule, |_, _| true);
         let words = |schedule: &Schedule| -> Vec<String> {
             schedule.orders[0].iter().map(|one| one.task.to_string()).collect()
         };
         assert_eq!(words(&schedule), ["F s0 m0", "F s1 m0", "R s1 m0", "BW s1 m0", "R s0 m0", "BW s0 m0"]);
         let mut schedule = by_hand(&[0], 2, &["F0.0 F0.1 BW0.0 BW0.1"]);
         schedule.orders[0][1].with_next = true;
-        insert(&mut schedule, |_| true);
+        insert(&mut schedule, |_, _| true);
         assert_eq!(words(&schedule), ["F s0 m0", "R s0 m0", "F s0 m1", "BW s0 m0", "R s0 m1", "BW s0 m1"]);
     }
 
     #[test]
     fn a_block_stays_sound_and_holds_one_activation_at_a_time() {
         let mut schedule = one_f_one_b(4, 8);
-        insert(&mut schedule, |stage| stage.0 < 3);
+        insert(&mut schedule, |stage, _| stage.0 < 3);
         let order = check(&schedule).expect("sound");
         let held: Vec<u64> = peaks(&schedule, &order.dependencies).iter().map(|peak| peak.activations).collect();
         assert_eq!(held, [1; 4]);
@@ -187,7 +232,7 @@ mod tests {
             certificates(&schedule).expect("a block").iter().map(|one| (one.bound, one.exact)).collect();
         assert_eq!(certified, [(1, 1); 4]);
         let mut schedule = v_half(4, 8);
-        insert(&mut schedule, |_| true);
+        insert(&mut schedule, |_, _| true);
         let order = check(&schedule).expect("sound");
         for (peak, one) in peaks(&schedule, &order.dependencies).iter().zip(certificates(&schedule).expect("a block")) {
             assert!(peak.activations <= one.exact && one.exact <= one.bound, "{peak:?} {one:?}");

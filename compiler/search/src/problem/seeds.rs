@@ -120,7 +120,7 @@ impl Prepared {
         let mut better =
             if schedule.reorder.is_some() { reorder(schedule, order, &self.problem.costs, None).0 } else { schedule };
         let recomputing = recomputing(own);
-        insert(&mut better, |stage| recomputing[stage.index()]);
+        insert(&mut better, |stage, _| recomputing[stage.index()]);
         Some(better)
     }
 }

@@ -8,7 +8,7 @@ mod weights;
 
 pub use expr::{Argument, BinaryOp, Call, Decimal, Expr, ExprKind, UnaryOp};
 pub use model::{Init, Layer, LayerItem, LayerName, LayerUse, Model, ModelItem, Tie};
-pub use pipeline::{Limit, Pipeline, PipelineItem, Setting, SettingValue, Subject, TaskNumber};
+pub use pipeline::{Limit, Pipeline, PipelineItem, Recomputed, Setting, SettingValue, Subject, TaskNumber};
 pub use schedule::{
     Block, BlockTask, FrozenStages, Function, FunctionBody, Order, Reads, Schedule, ScheduleItem, Statement,
 };

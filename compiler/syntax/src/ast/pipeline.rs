@@ -59,10 +59,10 @@ pub enum PipelineItem {
     Schedule(Call),
     /// `frozen s if s < S - 1`: whose weights stay as they are.
     Frozen(FrozenStages),
-    /// `recompute 0..2, 5`.
+    /// `recompute 0..2, 5, F[s, m] if m % 2 == 0`.
     Recompute {
-        /// First stages with the ends of their ranges, which are missing for single stages; none is all stages.
-        stages: Option<Vec<(Expr, Option<Expr>)>>,
+        /// Some tasks; none is those of all stages.
+        tasks: Option<Vec<Recomputed>>,
         /// The whole line.
         span: Span,
     },
@@ -180,6 +180,25 @@ pub enum SettingValue {
         /// Steps between two; none is only at the end.
         every: Option<Expr>,
     },
+}
+
+/// What runs its forward once more.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Recomputed {
+    /// A first stage with the end of its range, which is missing for a single stage.
+    Stages(Expr, Option<Expr>),
+    /// `F[s, m] if m % 2 == 0`: forwards for which the condition holds, which stands for the number.
+    Tasks(TaskNumber),
+}
+
+impl Recomputed {
+    /// Where it begins.
+    pub const fn start(&self) -> Span {
+        match self {
+            Self::Stages(first, _) => first.span,
+            Self::Tasks(tasks) => tasks.name.span,
+        }
+    }
 }
 
 /// `F[0..4] = 1.5`, or `F[s, m] = 1 + s`: a number for what has a name.

@@ -60,8 +60,8 @@ pub(super) fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> 
                 ("cut", *span)
             }
             PipelineItem::Frozen(frozen) => ("frozen", items.frozen.insert(frozen).span),
-            PipelineItem::Recompute { stages, span } => {
-                items.recompute = Some((stages, *span));
+            PipelineItem::Recompute { tasks, span } => {
+                items.recompute = Some((tasks, *span));
                 ("recompute", *span)
             }
             PipelineItem::Offload { words, span } => {
@@ -135,7 +135,7 @@ fn joined(items: &[PipelineItem]) -> Option<Edit> {
     let (end, behind) = match (first, second) {
         (Cost { span, .. }, Cost { durations: list, .. })
         | (Activation { span, .. }, Activation { shares: list, .. }) => (span.end, list.first()?.name.span),
-        (Recompute { stages: Some(_), span }, Recompute { stages: Some(list), .. }) => (span.end, list.first()?.0.span),
+        (Recompute { tasks: Some(_), span }, Recompute { tasks: Some(list), .. }) => (span.end, list.first()?.start()),
         (Offload { words: first, span }, Offload { words: second, span: line }) => {
             // `auto` stands alone, and what is said again goes as a line.
             if first.is_empty() || second.is_empty() {

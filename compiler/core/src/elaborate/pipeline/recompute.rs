@@ -1,40 +1,85 @@
-//! `recompute`: stages that run their forward once more, in schedules that do not say it themselves.
+//! `recompute`: stages that run their forward once more, perhaps of some microbatches, in schedules that do not say it
+//! themselves.
 
 use super::number::in_schedule;
+use super::rules::{Counts, counts};
+use pipe_ir::ids::{MicrobatchId, StageId};
+use pipe_ir::task::TaskKind;
 use pipe_schedule::policy::recompute::{Recomputation, added, insert};
 use pipe_schedule::schedule::Schedule;
-use pipe_syntax::ast::Expr;
+use pipe_syntax::ast::{Expr, Recomputed, TaskNumber};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
-use pipe_syntax::expr::evaluate::evaluate;
+use pipe_syntax::expr::evaluate::{Rule, evaluate};
 use pipe_syntax::expr::known::Known;
+use pipe_syntax::expr::scope::Fault;
 use pipe_syntax::limits::{Report, tasks};
 use pipe_syntax::source::Span;
 
-/// The stages of a pipeline's line: all, or ranges of them, each with its place.
-pub(super) type Line<'a> = (&'a Option<Vec<(Expr, Option<Expr>)>>, Span);
+/// What a pipeline's line says, and where; nothing for `all`.
+pub(super) type Line<'a> = (&'a Option<Vec<Recomputed>>, Span);
 
 /// What a pipeline's line asks for, where `D`, `M` and `S` are known.
 pub(super) fn recomputation(
-    (ranges, _): Line<'_>,
+    (written, _): Line<'_>,
     schedule: &Schedule,
     parameters: &Known<'_>,
     report: &mut Report,
 ) -> Option<Recomputation> {
-    let Some(ranges) = ranges else { return Some(Recomputation::All) };
+    let Some(written) = written else { return Some(Recomputation::All) };
     let known = in_schedule(parameters, schedule);
-    let mut stages = Vec::new();
-    for (first, end) in ranges {
-        let first = report.take(number(first, &known))?;
-        let end = match end {
-            Some(end) => report.take(number(end, &known))?,
-            None => first.saturating_add(1),
-        };
-        stages.push(first..end.max(first));
+    let (mut stages, mut each) = (Vec::new(), Vec::new());
+    for recomputed in written {
+        match recomputed {
+            Recomputed::Stages(first, end) => {
+                let first = report.take(number(first, &known))?;
+                let end = match end {
+                    Some(end) => report.take(number(end, &known))?,
+                    None => first.saturating_add(1),
+                };
+                stages.push(first..end.max(first));
+            }
+            Recomputed::Tasks(tasks) => each.push(report.take(microbatches(tasks, schedule, &known))?),
+        }
     }
-    Some(Recomputation::Stages(stages))
+    let named = Recomputation::Stages(stages);
+    if each.is_empty() || named.beyond(schedule.n_stages()).is_some() {
+        return Some(named);
+    }
+    let asked = |stage, microbatch| {
+        let (stage, microbatch) = (StageId::from_index(stage), MicrobatchId(microbatch));
+        named.has(stage, microbatch) || each.iter().any(|one| one.has(stage, microbatch))
+    };
+    let of_stage = |stage| (0..schedule.microbatches_of_step()).map(|microbatch| asked(stage, microbatch)).collect();
+    Some(Recomputation::Microbatches((0..schedule.n_stages()).map(of_stage).collect()))
 }
 
-fn number(expr: &Expr, values: &Known<'_>) -> Result<u32, pipe_syntax::expr::scope::Fault> {
+/// `F[s, m] if m % 2 == 0`: by stage and microbatch, whether it is one.
+fn microbatches(tasks: &TaskNumber, schedule: &Schedule, known: &Known<'_>) -> Result<Recomputation, Fault> {
+    let Counts { kind, stages, microbatches, slices } = counts(tasks, schedule)?;
+    if kind != TaskKind::Forward {
+        let message = format!("`{}` is recomputed, but only forwards run once more", kind.letters());
+        let error = Diagnostic::error(Code::OutOfRange, tasks.name.span, "no forward", message);
+        return Err(Box::new(error.help("name the forwards, as in `recompute F[s, m] if m % 2 == 0`")));
+    }
+    let mut rule = Rule::condition(&tasks.value, &tasks.variables, known)?;
+    let (all, all_slices) = (schedule.microbatches_of_step() / schedule.slices.count(), schedule.slices.count());
+    let mut by_stage = Vec::with_capacity(schedule.n_stages());
+    for stage in 0..stages {
+        let mut own = Vec::with_capacity(schedule.microbatches_of_step() as usize);
+        for microbatch in 0..microbatches {
+            for slice in 0..slices {
+                let values = [stage, microbatch, slice].map(i64::from);
+                let holds = rule.holds(&values[..tasks.variables.len()])?;
+                own.extend(std::iter::repeat_n(holds, (all_slices / slices) as usize));
+            }
+        }
+        // Where the microbatch is not named, all are alike.
+        by_stage.push(own.repeat((all / microbatches) as usize));
+    }
+    Ok(Recomputation::Microbatches(by_stage))
+}
+
+fn number(expr: &Expr, values: &Known<'_>) -> Result<u32, Fault> {
     let value = evaluate(expr, values)?;
     u32::try_from(value).map_err(|_| {
         let message = format!("there is no stage {value}");
@@ -52,8 +97,32 @@ pub(super) fn apply(asked: &Recomputation, place: Option<Span>, schedule: &mut S
         report.add(Diagnostic::error(Code::OutOfRange, span, label, message));
         return;
     }
-    let n_tasks = schedule.n_tasks() + added(schedule, |stage| asked.has(stage));
-    if report.take(tasks(n_tasks as u128, span)).is_some() {
-        insert(schedule, |stage| asked.has(stage));
+    let is_asked = |stage, microbatch| asked.has(stage, microbatch);
+    let n_tasks = schedule.n_tasks() + added(schedule, is_asked);
+    if report.take(tasks(n_tasks as u128, span)).is_none() {
+        return;
     }
+    if asked.is_varied() {
+        if let Some(error) = repeated(schedule, span) {
+            report.add(error);
+            return;
+        }
+        // It repeats what it says of one microbatch.
+        schedule.block = None;
+    }
+    insert(schedule, is_asked);
+}
+
+/// Why microbatches of a schedule cannot differ.
+fn repeated(schedule: &Schedule, span: Span) -> Option<Diagnostic> {
+    let error = |message: String| Diagnostic::error(Code::OutOfRange, span, "some microbatches", message);
+    let help = "recompute all microbatches of a stage, or none";
+    if let Some(window) = &schedule.window {
+        let message = format!("`weights {}` repeats a block, whose microbatches are alike", window.weights.word());
+        return Some(error(message).label(window.span, "repeats a block").help(help));
+    }
+    (!schedule.graph.earlier().is_empty()).then(|| {
+        let message = format!("stages of `{}` read earlier microbatches, so all have to be alike", schedule.name);
+        error(message).label(schedule.span, "reads earlier microbatches").help(help)
+    })
 }

@@ -44,7 +44,8 @@ pub(super) fn check(program: &Program, report: &mut Report) {
     let mut names = BTreeSet::new();
     for (index, exec) in program.execs.iter().enumerate() {
         let place = Place::Exec(u32::try_from(index).unwrap_or(u32::MAX));
-        if !names.insert((exec.kind, exec.stage, exec.slice, exec.edge, exec.chunk.map(|chunk| chunk.number))) {
+        let chunk = exec.chunk.map(|chunk| chunk.number);
+        if !names.insert((exec.kind, exec.stage, exec.slice, exec.edge, chunk, exec.is_repeated)) {
             report.error(place, format!("`@{}` is declared twice", exec.name()));
         }
         if let Err(message) = exec_row(program, &kept, exec) {
@@ -145,6 +146,9 @@ fn value_row(program: &Program, loss: DType, value: &Value) -> Result<(), String
 fn exec_row(program: &Program, kept: &BTreeSet<ValueId>, exec: &Exec) -> Result<(), String> {
     stage(program, exec.stage)?;
     stream::slice(program, exec)?;
+    if exec.is_repeated && exec.kind != TaskKind::Forward {
+        return Err("only a forward is repeated".to_owned());
+    }
     let mut seen = BTreeSet::new();
     for operand in &exec.operands {
         let value =

@@ -1,7 +1,7 @@
 //! Pipelines.
 
 use super::{Builder, Parts, Rule, unexpected, unquoted};
-use crate::ast::{Call, Limit, Name, PipelineItem, Setting, SettingValue, Subject, TaskNumber};
+use crate::ast::{Call, Limit, Name, PipelineItem, Recomputed, Setting, SettingValue, Subject, TaskNumber};
 use pest::iterators::Pair;
 use pipe_ir::graph::DType;
 
@@ -51,13 +51,15 @@ impl Builder<'_> {
             Rule::cut => PipelineItem::Cut { layers: parts.next().map(|layers| self.expr(layers)), span },
             Rule::schedule_use => PipelineItem::Schedule(self.call(parts.need())),
             Rule::recomputation => {
-                let ranges: Vec<_> = parts
-                    .map(|range| {
-                        let mut ends = Parts::of(range);
-                        (self.expr(ends.need()), ends.next().map(|end| self.expr(end)))
-                    })
-                    .collect();
-                PipelineItem::Recompute { stages: (!ranges.is_empty()).then_some(ranges), span }
+                let tasks = parts.map(|part| {
+                    if part.as_rule() == Rule::recomputed_tasks {
+                        return Recomputed::Tasks(self.task_number(part));
+                    }
+                    let mut ends = Parts::of(part);
+                    Recomputed::Stages(self.expr(ends.need()), ends.next().map(|end| self.expr(end)))
+                });
+                let tasks: Vec<Recomputed> = tasks.collect();
+                PipelineItem::Recompute { tasks: (!tasks.is_empty()).then_some(tasks), span }
             }
             Rule::offload => {
                 PipelineItem::Offload { words: parts.map(|word| word.as_str().to_owned()).collect(), span }
