@@ -90,7 +90,7 @@ fn random_on(placement: Placement, size: Size, dice: &mut Dice) -> Schedule {
     let slices = if placement.is_replicated() { 1 } else { [1, 1, 2, 3][dice.below(4)] };
     let n_microbatches = size.microbatches * slices;
     let split: Vec<bool> = (0..size.stages).map(|_| dice.below(2) == 0).collect();
-    let again: BTreeSet<StageId> = (0..size.stages).filter(|_| dice.below(3) == 0).map(StageId::from_index).collect();
+    let again = recomputed(size.stages, n_microbatches, dice);
     let mut orders = vec![Vec::new(); size.devices];
     let mut done = BTreeSet::new();
     let mut open: Vec<Task> = Vec::new();
@@ -100,9 +100,9 @@ fn random_on(placement: Placement, size: Size, dice: &mut Dice) -> Schedule {
         } else {
             &[TaskKind::Forward, TaskKind::Backward]
         };
-        let again = again.contains(&StageId::from_index(stage)).then_some(TaskKind::Recompute);
-        let tasks = kinds.iter().chain(&again).flat_map(|kind| (0..n_microbatches).map(|m| task(*kind, stage, m).task));
-        open.extend(tasks);
+        open.extend(kinds.iter().flat_map(|kind| (0..n_microbatches).map(|m| task(*kind, stage, m).task)));
+        let repeated = (0..n_microbatches).map(|m| task(TaskKind::Recompute, stage, m).task);
+        open.extend(repeated.filter(|task| again.contains(&(task.stage, task.microbatch))));
     }
     while !open.is_empty() {
         let ready: Vec<usize> =
@@ -122,9 +122,20 @@ fn random_on(placement: Placement, size: Size, dice: &mut Dice) -> Schedule {
     Schedule { graph, placement, slices, shares, activations, ..empty }
 }
 
+/// The microbatches that some stages recompute: all of a stage, or some.
+fn recomputed(n_stages: usize, n_microbatches: usize, dice: &mut Dice) -> BTreeSet<(StageId, MicrobatchId)> {
+    let mut again = BTreeSet::new();
+    for stage in (0..n_stages).map(StageId::from_index) {
+        let (some, all) = (dice.below(3) == 0, dice.below(2) == 0);
+        let own = (0..n_microbatches).filter(|_| some && (all || dice.below(2) == 0));
+        again.extend(own.map(|microbatch| (stage, MicrobatchId::from_index(microbatch))));
+    }
+    again
+}
+
 /// Whether everything that a task needs has run. Shares nothing with the compiler but the graph.
 fn is_ready(
-    (graph, slices, again): (&StageGraph, usize, &BTreeSet<StageId>),
+    (graph, slices, again): (&StageGraph, usize, &BTreeSet<(StageId, MicrobatchId)>),
     done: &BTreeSet<(TaskKind, StageId, MicrobatchId)>,
     task: Task,
 ) -> bool {
@@ -140,7 +151,8 @@ fn is_ready(
         }
         TaskKind::Backward | TaskKind::BackwardInput => {
             let behind = last || neighbour(task.kind, task.microbatch.0 + 1);
-            let first = if again.contains(&task.stage) { TaskKind::Recompute } else { TaskKind::Forward };
+            let first =
+                if again.contains(&(task.stage, task.microbatch)) { TaskKind::Recompute } else { TaskKind::Forward };
             behind && ran(first, task.stage) && graph.edges().all(|(from, to)| from != task.stage || back(to))
         }
         TaskKind::Recompute => ran(TaskKind::Forward, task.stage),
@@ -175,7 +187,7 @@ pub fn disorder(mut schedule: Schedule, dice: &mut Dice) -> Schedule {
 #[must_use]
 pub fn stuck(schedule: &Schedule) -> Vec<Task> {
     let again = schedule.orders.iter().flatten().filter(|one| one.task.kind == TaskKind::Recompute);
-    let again: BTreeSet<StageId> = again.map(|one| one.task.stage).collect();
+    let again = again.map(|one| (one.task.stage, one.task.microbatch)).collect();
     let mut next = vec![0; schedule.orders.len()];
     let mut done = BTreeSet::new();
     let slices = schedule.slices.count() as usize;

@@ -12,7 +12,7 @@ use pipe_schedule::policy::recompute::Recomputation;
 use pipe_syntax::stdlib::SCHEDULES;
 use pipe_tests::blocks::request;
 use pipe_tests::cases::{compile_text, compiled, expect, read, report, root};
-use pipe_tests::pipelines::{gpt, in_precision, verified};
+use pipe_tests::pipelines::{gpt, in_precision, program, verified};
 use pipe_tests::training::{Learned, assert_peaks, bits, losses, start, steps};
 use std::sync::Arc;
 
@@ -138,6 +138,52 @@ fn what_a_pipeline_asks_for_is_what_one_would_write_by_hand() {
         assert_eq!(recomputes(&own), (0..below).collect::<Vec<_>>());
         assert_eq!(lists(&own), lists(&asked), "{line}");
     }
+}
+
+/// Half of the microbatches of each stage.
+const SOME: &str = "recompute F[s, m] if (s + m) % 2 == 0";
+
+#[test]
+fn every_standard_schedule_learns_the_same_bits_where_some_microbatches_recompute() {
+    for (index, (name, _)) in SCHEDULES.iter().enumerate() {
+        let text = |line: &str| text("f32", 2, name, line);
+        if *name == "cyclic_dp" {
+            let refused = program(&text(SOME)).expect_err("it repeats a block");
+            assert!(refused.contains("repeats a block"), "{refused}");
+            continue;
+        }
+        let again = verified(&text(SOME));
+        let forwards = again.program().execs.iter().filter(|exec| exec.kind == TaskKind::Forward);
+        assert!(
+            forwards.clone().any(|exec| exec.is_repeated) && forwards.clone().any(|exec| !exec.is_repeated),
+            "{name}"
+        );
+        assert!(learn(&again, Some(index as u64)) == learn(&verified(&text("")), None), "{name}");
+    }
+}
+
+#[test]
+fn an_order_that_recomputes_some_microbatches_is_what_a_pipeline_asks_for() {
+    let by_hand = "schedule own {
+        stages D
+        place s on s
+        order d {
+            let warmup = min(D - 1 - d, M)
+            repeat warmup { F[d] }
+            for k in 0..M {
+                if k < M - warmup { F[d] }
+                if d == 0 and k % 2 == 0 { R[d, k] }
+                BW[d]
+            }
+        }
+    }";
+    let own = verified(&format!("{by_hand}{}", text("f32", 3, "own", "")));
+    let asked = verified(&text("f32", 3, "1f1b", "recompute F[s, m] if s == 0 and m % 2 == 0"));
+    let lists = |program: &Verified| program.program().devices.iter().map(|code| code.step.clone()).collect::<Vec<_>>();
+    assert_eq!(lists(&own), lists(&asked));
+    let [all, some, none] = ["recompute 0", "recompute F[s, m] if s == 0 and m % 2 == 0", ""]
+        .map(|line| peaks(&verified(&text("f32", 3, "1f1b", line)))[0]);
+    assert!(all < some && some < none, "{all} {some} {none}");
 }
 
 /// What the devices of a program hold of a kind of values at most.

@@ -86,9 +86,9 @@ fn slices_of_unequal_length_are_told_apart_in_the_text_of_a_program() {
     let text = pipe_ir::text::print(program.program());
     assert!(text.starts_with("program test stages 2 microbatches 12 slices [3,2,2,1]\n"), "{}", &text[..80]);
     assert_eq!(pipe_ir::text::parse(&text).expect("it can be read").program, *program.program());
-    // Longer slices save more: the first one 3 / 8 of the sequence, and the last one 1 / 8.
+    // The first slice has 3 of 8 positions, and the last one has 1.
     let bytes = |name: &str| program.program().values.iter().find(|value| value.name == name).expect(name).bytes.0;
-    assert_eq!([bytes("activation.s0.q0"), bytes("activation.s0.q3")], [768, 256]);
+    assert_eq!([bytes("activation.s0.q0"), bytes("activation.s0.q3")], [384, 128]);
 }
 
 #[test]

@@ -60,6 +60,9 @@ pub fn numbers(files: &Files, request: &Request) -> Result<Option<Numbers>, Diag
     let (Some(given), true) = (elaborate::microbatches_of(files, &request.choice), is_block(declared)) else {
         return Ok(None);
     };
+    if elaborate::recomputes_by_microbatch(files, &request.choice) {
+        return Ok(None);
+    }
     let depends = dependence(files, declared, call);
     let mut graphs = Graphs::default();
     let Some((last, all)) = graphs.last(files, request, (declared, depends), given) else { return Ok(None) };

@@ -80,8 +80,8 @@ pub fn orders(seed: u64) -> Result<Drawn, String> {
     let mut features = model.features.clone();
     features.extend(written.features);
     let mut lines = String::new();
-    if stages.recomputed_by_line {
-        lines += "recompute all\n";
+    if let Some(asked) = stages.recomputed_by_line {
+        let _ = writeln!(lines, "recompute {asked}");
     }
     let zero = if stages.some_on_several() { dice.below(4) } else { 0 };
     if zero > 0 {

@@ -37,10 +37,10 @@ pub(super) struct Stages {
     rows: Vec<Vec<usize>>,
     /// By stage and microbatch: whether its backward runs in halves.
     split: Vec<Vec<bool>>,
-    /// By stage: whether its order has tasks that recompute.
-    again: Vec<bool>,
-    /// Whether the pipeline asks for recomputation, and the compiler places it.
-    pub(super) recomputed_by_line: bool,
+    /// By stage and microbatch: whether its order recomputes it.
+    again: Vec<Vec<bool>>,
+    /// What the pipeline asks to be recomputed, where the compiler places it.
+    pub(super) recomputed_by_line: Option<&'static str>,
     /// One in how many forwards and backwards that could share a device does not.
     apart: usize,
 }
@@ -62,9 +62,14 @@ impl Stages {
             (0..shape.microbatches).map(|_| of(dice)).collect()
         });
         let split = split.collect();
-        let recomputed_by_line = dice.below(6) == 0;
-        let some = !recomputed_by_line && dice.below(3) == 0;
-        let again = (0..shape.stages).map(|_| some && dice.below(2) == 0).collect();
+        let lines = ["all", "F[s, m] if (s + m) % 2 == 0", "F[s] if s > 0, F[s, m, q] if m + q == 0"];
+        let recomputed_by_line = (dice.below(5) == 0).then(|| one_of(&lines, dice));
+        let some = recomputed_by_line.is_none() && dice.below(3) == 0;
+        let again = (0..shape.stages).map(|_| {
+            let (own, all) = (some && dice.below(2) == 0, dice.below(2) == 0);
+            (0..shape.microbatches).map(|_| own && (all || dice.below(2) == 0)).collect()
+        });
+        let again = again.collect();
         Self { rows, split, again, recomputed_by_line, apart: one_of(&[1, 2, 9], dice) }
     }
 
@@ -75,10 +80,6 @@ impl Stages {
     /// Whether any stage lives on several devices.
     pub(super) fn some_on_several(&self) -> bool {
         self.rows.iter().any(|row| *row != self.rows[0])
-    }
-
-    fn recomputes(&self, stage: usize) -> bool {
-        self.recomputed_by_line || self.again[stage]
     }
 }
 
@@ -144,7 +145,7 @@ pub(super) fn write(graph: &StageGraph, shape: &Shape, stages: &Stages, dice: &m
         (shape.slices > 1, "slices"),
         (!shape.is_equal(), "unequal slices"),
         (stages.rows.len() > 1, "replicas"),
-        (stages.recomputed_by_line || stages.again.contains(&true), "recompute"),
+        (stages.recomputed_by_line.is_some() || stages.again.iter().any(|own| own.contains(&true)), "recompute"),
         (stages.split.iter().any(|split| split.contains(&true)), "split"),
     ] {
         features.extend(is_there.then_some(name));
@@ -165,7 +166,7 @@ fn tasks(shape: &Shape, stages: &Stages) -> BTreeSet<Task> {
     for stage in 0..shape.stages {
         for microbatch in 0..shape.microbatches {
             let backward: &[Kind] = if stages.split[stage][microbatch] { &[Kind::B, Kind::W] } else { &[Kind::BW] };
-            let again = stages.again[stage].then_some(Kind::R);
+            let again = stages.again[stage][microbatch].then_some(Kind::R);
             for kind in backward.iter().copied().chain([Kind::F]).chain(again) {
                 open.extend((0..shape.slices).map(|slice| Task { kind, stage, microbatch, slice }));
             }
@@ -186,7 +187,7 @@ fn is_ready(graph: &StageGraph, shape: &Shape, stages: &Stages, done: &BTreeSet<
         Kind::R => ran(Kind::F, stage, slice),
         Kind::B | Kind::BW => {
             let behind = slice + 1 == shape.slices || back(stage, slice + 1);
-            let first = if stages.recomputes(stage) && !stages.recomputed_by_line { Kind::R } else { Kind::F };
+            let first = if stages.again[stage][task.microbatch] { Kind::R } else { Kind::F };
             let read = graph.edges().all(|(from, to)| from.index() != stage || back(to.index(), slice));
             behind && ran(first, stage, slice) && read
         }

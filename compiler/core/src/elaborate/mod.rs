@@ -16,7 +16,7 @@ use pipe_schedule::policy::activation::Shares;
 use pipe_schedule::policy::offload::Wanted;
 use pipe_schedule::policy::recompute::Recomputation;
 use pipe_schedule::policy::zero::Zero;
-use pipe_syntax::ast::{Call, PipelineItem};
+use pipe_syntax::ast::{Call, PipelineItem, Recomputed};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::files::Files;
 
@@ -66,6 +66,19 @@ pub fn schedule_of<'a>(
             Some((files.schedule(&call.name.text)?, Some(call)))
         }
     }
+}
+
+/// Whether a pipeline says of which microbatches forwards run once more: a block then says nothing of other numbers of
+/// microbatches.
+pub fn recomputes_by_microbatch(files: &Files, request: &Request) -> bool {
+    let Ok(target::Target::Pipeline(declared)) = target::choose(files, request) else { return false };
+    let names_it =
+        |recomputed: &Recomputed| matches!(recomputed, Recomputed::Tasks(tasks) if tasks.variables.len() > 1);
+    request.recompute.is_none()
+        && declared.items.iter().any(|item| match item {
+            PipelineItem::Recompute { tasks, .. } => tasks.iter().flatten().any(names_it),
+            _ => false,
+        })
 }
 
 /// How many microbatches a step has. None where nothing clear is asked for.

@@ -122,7 +122,9 @@ impl ProgramTables {
                 let row = exec.slice.unwrap_or(0) as usize * self.placement.n_stages() + exec.stage.index();
                 match (exec.edge, number) {
                     (Some(edge), Some(number)) => drop(self.edges.insert((exec.kind, exec.stage, edge), number)),
-                    _ if exec.kind == TaskKind::Forward && set.stages[row].keeping == Some(ExecId::from_index(index)) => {
+                    _ if exec.kind == TaskKind::Forward
+                        && set.stages[row].keeping == Some(ExecId::from_index(index)) =>
+                    {
                         self.stages[row].keeping = number;
                     }
                     _ => self.stages[row].execs[exec.kind.index()] = number,

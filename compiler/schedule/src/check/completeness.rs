@@ -141,18 +141,12 @@ fn missing(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Kinds
         }
         _ => {}
     }
-    for kind in needed(schedule, &SCHEDULED) {
+    // A stage may recompute some microbatches.
+    for kind in SCHEDULED.into_iter().filter(|kind| *kind != TaskKind::Recompute) {
         let Some(span) = kinds.span(kind, schedule) else { continue };
         let absent: Vec<MicrobatchId> = table.absent(kind, stage).collect();
         found.extend(lacks(schedule, (kind, stage), span, &absent));
     }
-}
-
-/// The kinds of which every microbatch needs a task where one has it. An order may recompute some microbatches; a block
-/// repeats what it says of one.
-fn needed(schedule: &Schedule, kinds: &[TaskKind]) -> impl Iterator<Item = TaskKind> {
-    let repeats = schedule.block.is_some();
-    kinds.iter().copied().filter(move |kind| repeats || *kind != TaskKind::Recompute)
 }
 
 /// The tasks of a stage that are missing on one of its devices.
@@ -181,7 +175,7 @@ fn incomplete(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Ki
 
 /// What is wrong with a stage that runs some backwards at once and others in halves.
 fn mixed(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Kinds, found: &mut Diagnostics) {
-    use TaskKind::{Backward, BackwardInput, BackwardWeight, Forward, Recompute};
+    use TaskKind::{Backward, BackwardInput, BackwardWeight, Forward};
     let anywhere = SCHEDULED.iter().find_map(|kind| kinds.span(*kind, schedule)).unwrap_or(schedule.span);
     let span = |kind| kinds.span(kind, schedule).unwrap_or(anywhere);
     let has = |kind, microbatch| table.position(Task { kind, stage, microbatch }).is_some();
@@ -199,10 +193,8 @@ fn mixed(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Kinds, 
         found.push(diagnostic.label(span(half), "one half").help(help));
         return;
     }
-    for kind in needed(schedule, &[Forward, Recompute]).filter(|kind| kinds.has(*kind)) {
-        let absent: Vec<MicrobatchId> = table.absent(kind, stage).collect();
-        found.extend(lacks(schedule, (kind, stage), span(kind), &absent));
-    }
+    let absent: Vec<MicrobatchId> = table.absent(Forward, stage).collect();
+    found.extend(lacks(schedule, (Forward, stage), span(Forward), &absent));
     found.extend(lacks(schedule, (Backward, stage), span(Backward), &of(&|fused, b, w| !fused && !b && !w)));
     found.extend(lacks(schedule, (BackwardInput, stage), span(half), &of(&|_, input, weight| weight && !input)));
     found.extend(lacks(schedule, (BackwardWeight, stage), span(half), &of(&|_, input, weight| input && !weight)));
@@ -220,10 +212,7 @@ fn lacks(
     }
     let message = format!("`{} {stage}` does not run on {}", kind.letters(), list(schedule, absent));
     let label = format!("runs {} of {}", schedule.n_microbatches as usize - absent.len(), schedule.n_microbatches);
-    let help = match kind {
-        TaskKind::Recompute => "in a block, a stage recomputes all of its microbatches, or none",
-        _ => "check the counts of the loops: every microbatch needs each task once",
-    };
+    let help = "check the counts of the loops: every microbatch needs each task once";
     Some(Diagnostic::error(Code::MissingTask, span, label, message).help(help))
 }
 

@@ -178,7 +178,8 @@ mod tests {
     #[test]
     fn stages_are_read_as_ranges() {
         let of = |text: &str| {
-            text.parse::<Recomputation>().map(|asked| (0..6).filter(|stage| asked.has(StageId(*stage), MicrobatchId(0))).collect())
+            text.parse::<Recomputation>()
+                .map(|asked| (0..6).filter(|stage| asked.has(StageId(*stage), MicrobatchId(0))).collect())
         };
         assert_eq!(of("all"), Ok(vec![0, 1, 2, 3, 4, 5]));
         assert_eq!(of("none"), Ok(vec![]));

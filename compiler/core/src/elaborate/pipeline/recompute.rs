@@ -3,6 +3,7 @@
 
 use super::number::in_schedule;
 use super::rules::{Counts, counts};
+use crate::elaborate::schedule::reads::all_alike;
 use pipe_ir::ids::{MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;
 use pipe_schedule::policy::recompute::{Recomputation, added, insert};
@@ -61,6 +62,13 @@ fn microbatches(tasks: &TaskNumber, schedule: &Schedule, known: &Known<'_>) -> R
         let error = Diagnostic::error(Code::OutOfRange, tasks.name.span, "no forward", message);
         return Err(Box::new(error.help("name the forwards, as in `recompute F[s, m] if m % 2 == 0`")));
     }
+    if tasks.variables.is_empty() {
+        let message = format!("`{}` names no stage or microbatch that the condition is about", tasks.name.text);
+        let error = Diagnostic::error(Code::OutOfRange, tasks.name.span, "numbers, and no names", message);
+        return Err(Box::new(
+            error.help("write stages alone, as in `recompute 0..2`, or names: `F[s, m] if m % 2 == 0`"),
+        ));
+    }
     let mut rule = Rule::condition(&tasks.value, &tasks.variables, known)?;
     let (all, all_slices) = (schedule.microbatches_of_step() / schedule.slices.count(), schedule.slices.count());
     let mut by_stage = Vec::with_capacity(schedule.n_stages());
@@ -115,14 +123,9 @@ pub(super) fn apply(asked: &Recomputation, place: Option<Span>, schedule: &mut S
 
 /// Why microbatches of a schedule cannot differ.
 fn repeated(schedule: &Schedule, span: Span) -> Option<Diagnostic> {
-    let error = |message: String| Diagnostic::error(Code::OutOfRange, span, "some microbatches", message);
+    let Some(window) = &schedule.window else { return all_alike(schedule, span) };
+    let message = format!("`weights {}` repeats a block, whose microbatches are alike", window.weights.word());
+    let error = Diagnostic::error(Code::OutOfRange, span, "some microbatches", message);
     let help = "recompute all microbatches of a stage, or none";
-    if let Some(window) = &schedule.window {
-        let message = format!("`weights {}` repeats a block, whose microbatches are alike", window.weights.word());
-        return Some(error(message).label(window.span, "repeats a block").help(help));
-    }
-    (!schedule.graph.earlier().is_empty()).then(|| {
-        let message = format!("stages of `{}` read earlier microbatches, so all have to be alike", schedule.name);
-        error(message).label(schedule.span, "reads earlier microbatches").help(help)
-    })
+    Some(error.label(window.span, "repeats a block").help(help))
 }

@@ -9,7 +9,7 @@ mod order;
 mod parts;
 mod period;
 mod place;
-mod reads;
+pub(in crate::elaborate) mod reads;
 mod refused_task;
 mod slices;
 mod window;
@@ -19,9 +19,11 @@ pub(super) use period::common;
 use idle_loop::IdleLoop;
 use parts::{Body, Parts, PlaceLine, parts_of, scope_of};
 use pipe_ir::ids::DeviceId;
+use pipe_ir::task::TaskKind;
 use pipe_schedule::placement::Placement;
 use pipe_schedule::policy::activation::Activations;
 use pipe_schedule::policy::frozen::Frozen;
+use pipe_schedule::policy::recompute::recomputed_microbatches;
 use pipe_schedule::schedule::{Block, Schedule, ScheduledTask};
 use pipe_schedule::slices::Slices;
 use pipe_schedule::stage_graph::StageGraph;
@@ -205,6 +207,11 @@ impl<'a> Writer<'a> {
         };
         if let Some(line) = parts.frozen {
             frozen::apply(&mut self, line, &graph, &mut schedule);
+        }
+        let mut again = schedule.orders.iter().flatten().filter(|one| one.task.kind == TaskKind::Recompute);
+        if let Some(again) = again.next().filter(|_| !recomputed_microbatches(&schedule).is_empty()) {
+            let line = schedule.origins[usize::from(again.origin)];
+            reads::all_alike(&schedule, line).into_iter().for_each(|found| self.report.add(found));
         }
         if self.report.is_empty() {
             idle_loop::check(&schedule, &self.idle).into_iter().for_each(|found| self.report.add(found));

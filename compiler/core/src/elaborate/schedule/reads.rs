@@ -2,11 +2,13 @@
 
 use super::Writer;
 use pipe_ir::ids::StageId;
+use pipe_schedule::schedule::Schedule;
 use pipe_schedule::stage_graph::{Earlier, StageGraph};
 use pipe_syntax::ast::{Expr, ExprKind, Reads};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::scope::{Fault, Resolved};
 use pipe_syntax::limits::within;
+use pipe_syntax::source::Span;
 
 /// Stages whose names are resolved.
 enum Sources<'a> {
@@ -135,4 +137,14 @@ fn read_by<'a>(
         }
     }
     Ok(())
+}
+
+/// Why microbatches of a schedule must be alike, where some of its stages read earlier ones, and a line says that they
+/// are not.
+pub(in crate::elaborate) fn all_alike(schedule: &Schedule, line: Span) -> Option<Diagnostic> {
+    (!schedule.graph.earlier().is_empty()).then(|| {
+        let message = format!("stages of `{}` read earlier microbatches, so all have to be alike", schedule.name);
+        let error = Diagnostic::error(Code::OutOfRange, line, "some microbatches", message);
+        error.label(schedule.span, "reads earlier microbatches").help("recompute all microbatches of a stage, or none")
+    })
 }

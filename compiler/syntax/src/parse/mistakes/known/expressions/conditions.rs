@@ -175,6 +175,14 @@ fn condition_behind_value(view: &View<'_>) -> Option<Mistake> {
     let is_behind = view.word(0) == "if" && view.follows_on_line(0) && view.expects_operator();
     (is_behind && view.token(last + 1) != "{").then(|| {
         let condition = view.slice(view.at + 1, last);
+        let start = view.first_of_line(view.at) + 1;
+        if view.token(start - 1) == "recompute" {
+            let meant = format!("F[{}] if {condition}", view.slice(start, view.at - 1));
+            let message = "only forwards are recomputed under a condition";
+            return Mistake::new(view.span(start, view.at - 1), "names, and no forward", message)
+                .help(format!("write `recompute {meant}`"))
+                .replace(view.span(start, last), meant);
+        }
         Mistake::new(view.range(0), "the condition comes first", "a value stands before its condition")
             .help(format!("write `if {condition} then value else other`"))
             .remove(view.span(view.at, last))
