@@ -22,7 +22,9 @@ use pipe_syntax::source::Span;
 /// and costs of the model, describe the tasks that exist.
 pub fn costs(request: &Request, pipeline: Option<&Pipeline>, stages: &StageSet, schedule: &Schedule) -> Costs {
     let costs = match given(request, pipeline, stages, schedule) {
-        None if pipeline.is_some_and(Pipeline::has_model) => of_operations(stages, schedule),
+        None if pipeline.is_some_and(Pipeline::has_model) => {
+            of_operations(stages, (!schedule.shares.is_empty()).then(|| schedule.microbatches_of_step()))
+        }
         given if request.profile.is_some() || request.cluster.is_some() => {
             of_stages(&given.unwrap_or_default(), schedule.n_stages())
         }

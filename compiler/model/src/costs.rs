@@ -4,15 +4,15 @@
 use super::stage_set::{StageExecs, StageSet};
 use pipe_ir::ids::StageId;
 use pipe_ir::task::TaskKind;
-use pipe_schedule::schedule::Schedule;
 use pipe_schedule::timing::durations::{Costs, Times};
 use pipe_schedule::timing::latency::Latency;
 use pipe_schedule::timing::sharing::Sharing;
 use pipe_schedule::units::Ticks;
 
-/// How long the tasks of a model take in a schedule, relative to each other; slices of a stage that are equally long
-/// take their mean. Transfers take no time. A stage set without a half of the backward pass gives it 0.
-pub fn costs(set: &StageSet, schedule: &Schedule) -> Costs {
+/// How long the tasks of a model take, relative to each other; every slice of a stage takes their mean, unless they
+/// differ in length: `unequal` is then how many a step has of all microbatches. Transfers take no time. A stage set
+/// without a half of the backward pass gives it 0.
+pub fn costs(set: &StageSet, unequal: Option<u32>) -> Costs {
     let n_stages = set.stages.len().min(set.graph.n_stages().max(1));
     let ticks = |flops: u64| Ticks(flops / set.flops_per_tick.max(1));
     let mean = |stage| TaskKind::ALL.map(|kind| ticks(operations(set, kind, stage).unwrap_or_default()));
@@ -23,10 +23,10 @@ pub fn costs(set: &StageSet, schedule: &Schedule) -> Costs {
     let (mut tasks, mut each) = (Vec::with_capacity(n_stages), Vec::new());
     for stage in (0..n_stages).map(StageId::from_index) {
         let mut times = mean(stage);
-        if !schedule.shares.is_empty() {
+        if let Some(count) = unequal {
             let slices: Vec<Times> = slices(set, stage).map(of_slice).collect();
             times = TaskKind::ALL.map(|kind| slices.iter().map(|slice| slice[kind.index()]).min().unwrap_or_default());
-            let of_step = slices.iter().copied().cycle().take(schedule.microbatches_of_step() as usize);
+            let of_step = slices.iter().copied().cycle().take(count as usize);
             each.push(Some(of_step.collect()));
         }
         tasks.push(times);

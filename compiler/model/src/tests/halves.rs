@@ -195,7 +195,7 @@ fn tensors_lie_apart_on_cache_lines_and_have_names_of_their_own() {
 #[test]
 fn costs_are_operations() {
     let set = compile(&gpt(64, 16), 6, &SPLIT, 1);
-    let costs = costs(&set);
+    let costs = costs(&set, None);
     assert_eq!(costs.tasks[2][TaskKind::Forward.index()].0, exec(&set, 2, TaskKind::Forward).flops);
     assert_eq!(costs.tasks[2][TaskKind::Backward.index()].0, 0);
 }
