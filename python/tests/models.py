@@ -243,11 +243,17 @@ def loss(output: Tensor, targets: Tensor) -> Tensor:
     return nn.functional.cross_entropy(output.flatten(0, -2), targets.flatten())
 
 
+def loss_sum(output: Tensor, targets: Tensor) -> Tensor:
+    """The sum over a microbatch, or a slice of it."""
+    return nn.functional.cross_entropy(output.flatten(0, -2), targets.flatten(), reduction="sum")
+
+
 def batch(program: Program, seed: int) -> tuple[Tensor, Tensor]:
     """Symbols and targets of a step."""
     numbers = torch.Generator().manual_seed(seed)
     rows = program.n_microbatches // program.n_slices * ROWS
-    shape = (2, rows) if program.n_slices == 1 else (2, rows, 2 * program.n_slices)
+    length = 2 * (sum(program.slice_shares) or program.n_slices)
+    shape = (2, rows) if program.n_slices == 1 else (2, rows, length)
     drawn = torch.randint(SYMBOLS, shape, generator=numbers)
     return drawn[0], drawn[1]
 

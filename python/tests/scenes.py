@@ -345,9 +345,47 @@ def slices(rank: int, group: Any, text: str) -> tuple[list[float], list[float]]:
     return numbers(runner.evaluate(inputs, targets)), numbers(runner.step(inputs, targets))
 
 
-def mistake_in_slices(rank: int, group: Any, scene: str) -> None:
-    """Inputs that have no second axis, or a module that does not say what it carries."""
-    program = pipec.compile("std:seq_1f1b", devices=1, microbatches=2)
+def slices_of_several_lengths(
+    rank: int, group: Any, text: str
+) -> tuple[list[list[float]], float, bool, dict[str, Any]]:
+    """The losses of two steps and of an evaluation behind them, the mean of these, whether their transfers were
+    announced again, and the gradients of both steps; in numbers of 64 bits.
+    """
+    program = pipec.loads(text)
+    modules = {stage: module.double() for stage, module in models.sequences(program).items()}
+    runner = runner_of(program, rank, group, modules)
+    losses = [numbers(runner.step(*models.batch(program, seed))) for seed in (1, 2)]
+    evaluated = runner.evaluate(*models.batch(program, 2))
+    gradients = {name: one.numpy() for name, one in models.gradients(runner.stages).items()}
+    return [*losses, numbers(evaluated)], runner.mean_loss(evaluated), runner._step.is_free, gradients
+
+
+def gradients_of_sums(rank: int, group: Any, text: str) -> list[dict[str, Any]]:
+    """The gradients of a step whose losses are means over slices, and of steps whose losses are sums over them: with
+    weights, and added up.
+    """
+    program = pipec.loads(text)
+    inputs, targets = models.batch(program, 1)
+    part = 1 / targets.numel()
+    found = []
+    for loss_fn, weights, scale in [
+        (models.loss, None, 1.0),
+        (models.loss_sum, part, 1.0),
+        (models.loss_sum, None, part),
+    ]:
+        modules = models.sequences(program)
+        runner = runner_of(program, rank, group, modules, loss_fn=loss_fn, average=scale == 1)
+        runner.step(inputs, targets, weights=weights)
+        found.append({name: (one * scale).numpy() for name, one in models.gradients(runner.stages).items()})
+    return found
+
+
+def mistake_in_slices(rank: int, group: Any, scene: str, text: str) -> None:
+    """Inputs that have no second axis or one of another length, or a module that does not say what it carries."""
+    program = pipec.loads(text)
+    if scene == "slices_of_another_length":
+        runner_of(program, rank, group, models.chain(program)).step(torch.zeros(4, 30, dtype=torch.int64))
+        return
     if scene == "slices_of_vectors":
         runner_of(program, rank, group, models.chain(program)).step(torch.zeros(4, dtype=torch.int64))
         return

@@ -166,6 +166,8 @@ class Program:
     n_microbatches: int
     n_steps: int
     n_slices: int
+    slice_shares: tuple[int, ...]
+    """By slice, its share of the sequence; empty where all are equal."""
     lags: tuple[tuple[int, ...], ...]
     """By stage and microbatch of a step: how many updates fewer than the step's number the weights have that its tasks
     read.
@@ -189,16 +191,25 @@ class Program:
         """How many instructions a step has, on all devices together."""
         return sum(len(device.step) for device in self.devices)
 
-    @cached_property
+    @property
     def stages(self) -> tuple[Stage, ...]:
-        """All stages.
+        """All stages; what flows is that of the first slice.
+
+        Raises:
+            ProgramError: Gradients do not fit activations.
+        """
+        return self.stages_by_slice[0]
+
+    @cached_property
+    def stages_by_slice(self) -> tuple[tuple[Stage, ...], ...]:
+        """All stages with what flows of each slice; one entry for all slices where they are equal.
 
         Raises:
             ProgramError: Gradients do not fit activations.
         """
         from .stage_graph import stages_of
 
-        return stages_of(self)
+        return tuple(stages_of(self, slice) for slice in range(len(self.slice_shares) or 1))
 
     def stages_on(self, device: int) -> tuple[int, ...]:
         """The stages that live on a device, ascending: those that a rank has to give modules for."""
@@ -209,6 +220,11 @@ class Program:
         runs = (one for one in self.devices[device].step if isinstance(one, Run))
         mine = (one.microbatch for one in runs if self.is_task(one, "Forward", stage))
         return tuple(sorted(mine))
+
+    def relative_length(self, microbatch: int) -> float:
+        """How long the slice is that a microbatch of the stream is, over the mean slice; 1 where all are equal."""
+        shares = self.slice_shares
+        return shares[microbatch % self.n_slices] * self.n_slices / sum(shares) if shares else 1.0
 
     def is_task(self, run: Run, kind: str, stage: int) -> bool:
         """Whether a run is a task of this kind and stage."""
@@ -267,6 +283,7 @@ def _program(fields: Mapping[str, Any]) -> Program:
         n_microbatches=int(fields["n_microbatches"]),
         n_steps=int(fields["n_steps"]),
         n_slices=int(fields.get("n_slices", 1)),
+        slice_shares=tuple(int(share) for share in fields.get("slice_shares", [])),
         lags=tuple(tuple(int(lag) for lag in row) for row in fields["lags"]),
         groups=tuple(tuple(int(device) for device in group) for group in fields.get("groups", [])),
         values=tuple(_value(value) for value in fields["values"]),

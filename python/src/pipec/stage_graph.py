@@ -10,8 +10,8 @@ from .instructions import Run
 from .program import LETTERS, Exec, Program, Read, Stage, Write
 
 
-def stages_of(program: Program) -> tuple[Stage, ...]:
-    """The stages of a program.
+def stages_of(program: Program, slice: int) -> tuple[Stage, ...]:
+    """The stages of a program, with what flows of a slice. Where slices are equal, that is the same for all.
 
     A forward reads and writes activations; the backward reads the gradients of what the forward wrote, one from each
     reader, and writes one for each number that it read of a stage with a backward. Both name them in the same order.
@@ -36,7 +36,8 @@ def stages_of(program: Program) -> tuple[Stage, ...]:
                 if program.execs[instruction.exec].kind != "Update":
                     devices[stage].add(number)
     backward = {stage for stage, execs in used.items() if _backwards(program.execs[one] for one in execs)}
-    reads = {stage: _reads(program, stage, used[stage], backward) for stage in range(program.n_stages)}
+    own = {stage: [one for one in sorted(execs) if _is_of(program, one, slice)] for stage, execs in used.items()}
+    reads = {stage: _reads(program, stage, own.get(stage, []), backward) for stage in range(program.n_stages)}
     readers: dict[int, list[int]] = defaultdict(list)
     for stage in range(program.n_stages):
         for read in reads[stage]:
@@ -49,13 +50,18 @@ def stages_of(program: Program) -> tuple[Stage, ...]:
             Stage(
                 index=stage,
                 reads=reads[stage],
-                writes=_writes(program, stage, execs, readers),
+                writes=_writes(program, stage, [program.execs[one] for one in own[stage]], readers),
                 devices=tuple(sorted(devices[stage])),
                 kinds=frozenset(LETTERS[one.kind] for one in execs),
                 weights_of=_weights_of(program, stage, execs),
             )
         )
     return tuple(found)
+
+
+def _is_of(program: Program, exec: int, slice: int) -> bool:
+    """Whether an executable reads and writes what flows of a slice."""
+    return not program.slice_shares or program.execs[exec].slice in (None, slice)
 
 
 def _values(program: Program, execs: Iterable[Exec], access: str, kind: str) -> list[int]:
@@ -69,8 +75,8 @@ def _backwards(execs: Iterable[Exec]) -> list[Exec]:
     return [one for one in execs if one.kind in ("Backward", "BackwardInput")]
 
 
-def _reads(program: Program, stage: int, used: set[int], backward: set[int]) -> tuple[Read, ...]:
-    execs = [program.execs[one] for one in sorted(used)]
+def _reads(program: Program, stage: int, used: list[int], backward: set[int]) -> tuple[Read, ...]:
+    execs = [program.execs[one] for one in used]
     forwards = [one for one in execs if one.kind == "Forward"]
     if not forwards:
         raise ProgramError(f"s{stage} has no forward")
@@ -89,8 +95,11 @@ def _reads(program: Program, stage: int, used: set[int], backward: set[int]) -> 
 
 
 def _belongs(program: Program, backward: Exec, value: int, gradient: int) -> None:
-    """A gradient `gradient.X`, or `gradient.X.sR` where there are several readers, is that of `activation.X`."""
-    activation, name = program.values[value].name, program.values[gradient].name
+    """A gradient `gradient.X`, or `gradient.X.sR` where there are several readers, is that of `activation.X`; where
+    slices are not equal, the slice stands behind both.
+    """
+    end = f".q{backward.slice}" if program.slice_shares else ""
+    activation, name = (program.values[one].name.removesuffix(end) for one in (value, gradient))
     if activation.startswith("activation.") and name.startswith("gradient."):
         what = activation.removeprefix("activation.")
         if name.removeprefix("gradient.") not in (what, f"{what}.s{backward.stage}"):

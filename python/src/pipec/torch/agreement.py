@@ -128,6 +128,7 @@ def _digests(program: Program) -> Facts:
     """The text of a dataclass has all of its fields, and is the same in every process."""
     tables = {
         "the groups": program.groups,
+        "the length of slices": program.slice_shares,
         "the weights' versions": program.lags,
         "the values": program.values,
         "the executables": program.execs,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import gcd
 from typing import Any, TypeGuard, Union, cast
 
 import torch
 from torch import Tensor
 
 from ..errors import StageError
+from ..program import Program
 
 Tensors = tuple[Tensor, ...]
 Microbatch = Union[Tensor, Tensors, Mapping[str, Any], "Given", None]
@@ -74,14 +76,19 @@ def _rows(batch: Batches) -> int | None:
     return first.shape[0] if isinstance(first, Tensor) and first.dim() else None
 
 
-def cut(batch: Batch, n_microbatches: int, name: str, n_slices: int = 1) -> list[Given | None]:
-    """Microbatches; or their slices along the second axis, as many for each.
+def shares_of(program: Program) -> Sequence[int]:
+    """By slice, its share of the sequence."""
+    return program.slice_shares or (1,) * program.n_slices
+
+
+def cut(batch: Batch, n_microbatches: int, name: str, shares: Sequence[int] = (1,)) -> list[Given | None]:
+    """Microbatches; or their slices along the second axis, as many for each, which have these shares of it.
 
     Raises:
-        StageError: The batch does not divide into equal microbatches, or these not into equal slices.
+        StageError: The batch does not divide into equal microbatches, or these not into such slices.
     """
-    whole = _microbatches(batch, n_microbatches // n_slices, name)
-    return whole if n_slices == 1 else [one for entry in whole for one in _slices(entry, n_slices, name)]
+    whole = _microbatches(batch, n_microbatches // len(shares), name)
+    return whole if len(shares) == 1 else [one for entry in whole for one in _slices(entry, shares, name)]
 
 
 def _microbatches(batch: Batch, n_microbatches: int, name: str) -> list[Given | None]:
@@ -117,12 +124,12 @@ def window(batch: Any, first: int, number: int, length: int) -> Any:
 
 
 def cut_inputs(
-    batch: Batches, n_microbatches: int, stage: int, is_first: bool, n_slices: int = 1
+    batch: Batches, n_microbatches: int, stage: int, is_first: bool, shares: Sequence[int] = (1,)
 ) -> list[Given | None]:
     """The inputs of one stage: what a mapping has for it, or all of a batch where nothing else flows into it."""
     if is_by_stage(batch):
-        return cut(batch.get(stage), n_microbatches, f"inputs of stage {stage}", n_slices)
-    return cut(cast("Batch", batch), n_microbatches, "inputs", n_slices) if is_first else [None] * n_microbatches
+        return cut(batch.get(stage), n_microbatches, f"inputs of stage {stage}", shares)
+    return cut(cast("Batch", batch), n_microbatches, "inputs", shares) if is_first else [None] * n_microbatches
 
 
 def to_device(microbatch: Given, device: torch.device) -> Given:
@@ -150,7 +157,7 @@ def _entry(entry: Microbatch, name: str) -> Given | None:
 
 
 def _parts(whole: Given, divide: Callable[[Tensor], Sequence[Tensor]], count: int) -> Iterator[Given]:
-    """Equal parts of all tensors; what is no tensor is the same in each."""
+    """Parts of all tensors; what is no tensor is the same in each."""
     args = [divide(one) for one in whole.args]
     kwargs = {name: divide(one) if isinstance(one, Tensor) else [one] * count for name, one in whole.kwargs.items()}
     for number in range(count):
@@ -172,12 +179,22 @@ def _chunks(batch: Tensor, n_microbatches: int, name: str) -> list[Tensor]:
     return list(batch.split(rows // n_microbatches))
 
 
-def _slices(entry: Given | None, n_slices: int, name: str) -> list[Given | None]:
+def _slices(entry: Given | None, shares: Sequence[int], name: str) -> list[Given | None]:
     if entry is None:
-        return [None] * n_slices
+        return [None] * len(shares)
+    total = sum(shares)
+    unit = total // gcd(*shares)
     for one in entry.tensors():
-        if one.dim() < 2 or one.shape[1] % n_slices != 0:
+        if one.dim() < 2 or one.shape[1] % unit != 0:
+            shape = f"a microbatch of {name} of shape {list(one.shape)}"
+            if unit == len(shares):
+                raise StageError(f"{shape} cannot be cut into {unit} equal slices along its second axis")
+            fits = unit if one.dim() < 2 else -(-one.shape[1] // unit) * unit
             raise StageError(
-                f"a microbatch of {name} of shape {list(one.shape)} cannot be cut into {n_slices} equal slices along its second axis"
+                f"{shape} cannot be cut along its second axis in proportion to {', '.join(map(str, shares))}: the "
+                f"length of this axis must be a multiple of {unit}, such as {fits}"
             )
-    return list(_parts(entry, lambda one: one.split(one.shape[1] // n_slices, dim=1), n_slices))
+    parts = _parts(
+        entry, lambda one: one.split([one.shape[1] * share // total for share in shares], dim=1), len(shares)
+    )
+    return list(parts)

@@ -222,11 +222,12 @@ class _Translator:
     def _task(self, run: Run, exec: Exec, operands: Operands) -> Call | None:
         at = {operand.value: buffer for operand, buffer in operands if operand.ahead == 0}
         tasks = self._machine.stages[exec.stage]
-        reads = tuple(at[read.value] for read in tasks.stage.reads if read.value in at)
+        stage = tasks.stage_of(run.microbatch)
+        reads = tuple(at[read.value] for read in stage.reads if read.value in at)
         if exec.kind == "Forward":
-            writes = tuple(at[write.value] for write in tasks.stage.writes)
-            forward = tasks.forward_to_repeat if tasks.stage.recomputes else tasks.forward
-            forward = forward if self._trains and tasks.stage.runs_backward else tasks.forward_alone
+            writes = tuple(at[write.value] for write in stage.writes)
+            forward = tasks.forward_to_repeat if stage.recomputes else tasks.forward
+            forward = forward if self._trains and stage.runs_backward else tasks.forward_alone
             return partial(forward, run.microbatch, reads, writes)
         if not self._trains:
             return None
@@ -234,8 +235,8 @@ class _Translator:
             return partial(tasks.recompute, run.microbatch, reads)
         if exec.kind == "BackwardWeight":
             return partial(tasks.weight_half, run.microbatch)
-        arriving = tuple(tuple(at[gradient] for gradient in write.gradients) for write in tasks.stage.writes)
-        returned = tuple(None if read.gradient is None else at[read.gradient] for read in tasks.stage.reads)
+        arriving = tuple(tuple(at[gradient] for gradient in write.gradients) for write in stage.writes)
+        returned = tuple(None if read.gradient is None else at[read.gradient] for read in stage.reads)
         backward = tasks.backward if exec.kind == "Backward" else tasks.input_half
         return partial(backward, run.microbatch, arriving, returned)
 

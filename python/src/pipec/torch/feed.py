@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import StageError
 from ..program import Program
-from .batches import Batch, Batches, Given, cut, cut_inputs, is_by_stage, to_device
+from .batches import Batch, Batches, Given, cut, cut_inputs, is_by_stage, shares_of, to_device
 from .stage.tasks import LossFunction, StageTasks
 
 
@@ -65,12 +65,12 @@ class Feed:
         self, inputs: Batches, targets: Batch, limit: int, needs_targets: bool
     ) -> list[tuple[int, int, Given, Given | None]]:
         """The stages that take something of a batch, the microbatch, and its inputs and targets."""
-        count, n_slices = self._program.n_microbatches, self._program.n_slices
-        goals = cut(targets, count, "targets", n_slices)
+        count, shares = self._program.n_microbatches, shares_of(self._program)
+        goals = cut(targets, count, "targets", shares)
         found = []
         for index, tasks in self._stages.items():
             stage = tasks.stage
-            given = cut_inputs(inputs, count, index, stage.is_first, n_slices)
+            given = cut_inputs(inputs, count, index, stage.is_first, shares)
             if not (stage.is_first or stage.is_last or is_by_stage(inputs)):
                 continue
             for microbatch in (one for one in self._runs[index] if one < limit):

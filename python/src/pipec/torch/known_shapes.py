@@ -7,7 +7,7 @@ tensors travel; otherwise every transfer is announced, once.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,8 +25,8 @@ MOST_KNOWN = 64
 _DIGEST_BYTES = 6
 """Sums over all ranks fit into 64 bits."""
 
-InputForms = Mapping[int, frozenset[Any]]
-"""By stage, the forms of its inputs in all microbatches."""
+InputForms = Mapping[tuple[int, int], frozenset[Any]]
+"""By stage and slice, the forms of its inputs in all microbatches; slices that are equal count as one."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ class KnownShapes:
         self._always = dict(step.forms)
         self._current = _Known()
         self._by_key: dict[int, _Known] = {}
-        self._digests: dict[frozenset[tuple[int, frozenset[Any]]], int] = {}
+        self._digests: dict[frozenset[tuple[tuple[int, int], frozenset[Any]]], int] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -60,9 +60,10 @@ class KnownShapes:
         """Whether all that will flow is known."""
         return bool(self._current.modes & {trains, True})
 
-    def differ(self, stage: int, forms: frozenset[Any]) -> bool:
-        """Whether inputs of a stage differ from each other, or from those that are known."""
-        return len(forms) > 1 or not forms <= self._current.inputs.get(stage, forms)
+    def differ(self, inputs: InputForms) -> bool:
+        """Whether inputs of a stage and slice differ from each other, or from those that are known."""
+        known = self._current.inputs
+        return any(len(forms) > 1 or not forms <= known.get(key, forms) for key, forms in inputs.items())
 
     def choose(self, inputs: InputForms) -> None:
         """Takes what is known of a training with these inputs, perhaps nothing. All ranks call it."""
@@ -105,7 +106,7 @@ class KnownShapes:
         if found is None:
             if len(self._digests) == MOST_KNOWN:
                 self._digests.clear()
-            text = repr(sorted((stage, sorted(map(str, forms))) for stage, forms in said))
+            text = repr(sorted((key, sorted(map(str, forms))) for key, forms in said))
             digest = hashlib.sha256(text.encode()).digest()[:_DIGEST_BYTES]
             found = self._digests[said] = int.from_bytes(digest, "little") if said else 0
         return found
@@ -121,18 +122,26 @@ class KnownShapes:
         return int(total)
 
 
-def input_forms(given: Iterable[tuple[int, Iterable[Given | None]]]) -> dict[int, frozenset[Any]]:
-    """The forms of the inputs of some stages, without those that have none."""
+def input_forms(
+    given: Iterable[tuple[int, Sequence[Given | None]]], n_lengths: int
+) -> dict[tuple[int, int], frozenset[Any]]:
+    """The forms of the inputs of some stages, without those that have none; slices may have so many lengths in turn."""
     found = {}
     for stage, entries in given:
-        forms: list[Any] = []
-        before = None
-        for one in entries:
-            if one is not None and one is not before:  # Stages without inputs have the same nothing for all.
-                form = one.forms()
-                if form and form not in forms:
-                    forms.append(form)
-            before = one
-        if forms:
-            found[stage] = frozenset(forms)
+        for slice in range(n_lengths):
+            forms = _distinct(entries[slice::n_lengths])
+            if forms:
+                found[stage, slice] = frozenset(forms)
     return found
+
+
+def _distinct(entries: Sequence[Given | None]) -> list[Any]:
+    forms: list[Any] = []
+    before = None
+    for one in entries:
+        if one is not None and one is not before:  # Stages without inputs have the same nothing for all.
+            form = one.forms()
+            if form and form not in forms:
+                forms.append(form)
+        before = one
+    return forms

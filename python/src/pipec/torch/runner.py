@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..errors import StageError
 from ..program import Program
 from .agreement import RankFacts, agree, headline, raise_together
 from .arguments import require_program, wrong_type
-from .batches import Batch, Batches, cut_inputs, listed, number_given, require_rows, window
+from .batches import Batch, Batches, Given, cut_inputs, listed, number_given, require_rows, shares_of, window
 from .copies import Copier
 from .data_parallel.synchronisation import synchronisations
 from .data_parallel.wrappers import find_wrappers
@@ -24,7 +24,7 @@ from .device_list import DeviceList, Machine, keep_gathered, translate
 from .feed import Feed
 from .fit import cut_of, find_device, require_stages
 from .grad_scaler import PipelineGradScaler
-from .known_shapes import KnownShapes, input_forms
+from .known_shapes import InputForms, KnownShapes, input_forms
 from .names import Names, OriginalName, original_names
 from .stage.flow import Step
 from .stage.slices import Carrying
@@ -78,7 +78,8 @@ class Runner:
         tied: Weights that are one tensor: by name, such as `"3.head.weight"`, the weight that it is,
             `"0.table.weight"`. On one device the first becomes the second; between devices the program adds up their
             gradients, or, where it does not, the runner at the end of a step.
-        average: Whether gradients are those of the mean loss over microbatches, or of the sum.
+        average: Whether gradients are those of the mean loss over microbatches, or of the sum. In the mean, slices
+            count by their length.
         ordered_sums: Whether gradients of more than two replicas are added up in the order of their group, so that they
             have the same bits in every run; by default on CPUs only, where it costs little.
         optimizer: Makes the optimizer of some weights, which it gets as a list of names and parameters:
@@ -184,9 +185,14 @@ class Runner:
             transport.structures,
         )
         transport.forms.update((value, total.forms) for value, total in joined.sums.items())
-        seed = program.n_steps / n_microbatches if average else 1.0
+        seeds = [1.0]
+        if average:
+            lengths = [program.relative_length(slice) for slice in range(len(program.stages_by_slice))]
+            seeds = [length * program.n_steps / n_microbatches for length in lengths]
         tasks = {
-            index: StageTasks(program.stages[index], module, loss_fn, seed, self._step, self._device)
+            index: StageTasks(
+                [stages[index] for stages in program.stages_by_slice], module, loss_fn, seeds, self._step, self._device
+            )
             for index, module in self.stages.items()
         }
         for one in tasks.values():
@@ -249,11 +255,12 @@ class Runner:
             targets: Likewise for the loss, on the ranks of the last stage.
             weights: What the losses are multiplied with in the sum of which gradients are computed: one number, or one
                 for each microbatch (of each slice, where there are any), on the ranks of the last stage. Without it
-                they are equal parts, or ones (`average`).
+                they are equal parts (of slices: by length), or ones (`average`).
 
         Returns:
             The losses of the microbatches that this rank computed, in ascending order of microbatches: detached, of
-            shape `[]`, not divided by their number. Empty on ranks without the last stage.
+            shape `[]`, neither divided by their number nor weighed by the length of slices. Empty on ranks without the
+            last stage.
 
         Raises:
             StageError: Inputs, targets, outputs or the loss do not fit. It is raised on the ranks that see it: before
@@ -324,12 +331,15 @@ class Runner:
 
     def _has_other_forms(self, given: Any, number: int) -> bool:
         """Whether microbatches differ in their shapes from each other, or from those that are known."""
-        n_slices = self.program.n_slices
-        found = input_forms(
-            (index, cut_inputs(given, number * n_slices, index, tasks.stage.is_first, n_slices) if number else [])
+        shares = shares_of(self.program)
+        found = self._input_forms(
+            (index, cut_inputs(given, number * len(shares), index, tasks.stage.is_first, shares) if number else [])
             for index, tasks in self._machine.stages.items()
         )
-        return any(self._shapes.differ(index, forms) for index, forms in found.items())
+        return self._shapes.differ(found)
+
+    def _input_forms(self, given: Iterable[tuple[int, Sequence[Given | None]]]) -> InputForms:
+        return input_forms(given, len(self.program.stages_by_slice))
 
     def _agree_on_forwards(self, number: int, is_other: bool, failure: Exception | None) -> tuple[int, bool]:
         """How many microbatches all ranks evaluate, and whether their shapes are announced again; ranks without data do
@@ -353,9 +363,10 @@ class Runner:
         """The mean of the losses that `step` or `evaluate` returned, over the microbatches of all ranks of the
         pipeline (`group`), on all of them. A collective call.
 
-        Other pipelines, which learn from other rows, have means of their own.
+        Slices count by their length. Other pipelines, which learn from other rows, have means of their own.
         """
-        total = sum((one.double() for one in losses), torch.zeros((), dtype=torch.float64, device=self._device))
+        each = (one.double() * self.program.relative_length(number) for number, one in enumerate(losses))
+        total = sum(each, torch.zeros((), dtype=torch.float64, device=self._device))
         both = torch.stack([total, torch.full_like(total, len(losses))])
         dist.all_reduce(both, group=self._group)
         return float(both[0] / both[1])
@@ -539,7 +550,9 @@ class Runner:
         step.outputs[:] = [None] * len(step.outputs)
         step.is_free = is_free
         limit = self.program.n_microbatches if limit is None else limit
-        inputs = {} if is_free else input_forms((index, one.inputs) for index, one in self._machine.stages.items())
+        inputs = (
+            {} if is_free else self._input_forms((index, one.inputs) for index, one in self._machine.stages.items())
+        )
         watchdog = self._watchdog
         watchdog.begin()
         try:

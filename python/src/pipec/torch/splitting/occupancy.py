@@ -31,13 +31,14 @@ def held_at_once(program: Program) -> list[list[dict[int, float]]]:
                 continue
             exec = program.execs[instruction.exec]
             stage = program.stages[exec.stage]
+            part = program.relative_length(instruction.microbatch) / program.n_slices
             if exec.kind == ("Recompute" if stage.recomputes else "Forward"):
-                held[stage.index] += 1 / program.n_slices
+                held[stage.index] += part
                 moments.append(dict(held))
             elif exec.kind in ("Backward", "BackwardWeight"):
-                held[stage.index] -= 1 / program.n_slices
+                held[stage.index] -= part
             elif exec.kind == "BackwardInput" and "W" not in stage.kinds:
-                held[stage.index] -= 1 / program.n_slices
+                held[stage.index] -= part
         found.append(_fullest(moments))
     return found
 

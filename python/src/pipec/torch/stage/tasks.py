@@ -31,7 +31,6 @@ class _Saved:
     slices carry.
     """
 
-    weight: float | None = None
     earlier: Sequence[Tensors] = ()
     carried: Sequence[Root | None] = ()
     deferred: Deferred | None = None
@@ -47,29 +46,39 @@ class _Saved:
 
 
 class StageTasks:
-    """A stage on this rank. `inputs` and `targets` are those of a step, by microbatch."""
+    """A stage on this rank. `inputs` and `targets` are those of a step, by microbatch.
+
+    Args:
+        stages: The stage, with what flows of each slice; one where slices are equal.
+        module: Its module.
+        loss_fn: That of the runner.
+        seeds: By slice likewise, what the gradient of a loss is.
+        step: What a step works on.
+        device: Where the module is.
+    """
 
     def __init__(
         self,
-        stage: Stage,
+        stages: Sequence[Stage],
         module: nn.Module,
         loss_fn: LossFunction | None,
-        seed: float,
+        seeds: Sequence[float],
         step: Step,
         device: torch.device,
     ) -> None:
-        self.stage = stage
+        self.stage = stages[0]
+        self._stages = stages
         self.module = module
         self.inputs: list[Given] = []
         self.targets: list[Given | None] = []
         self.weights: Sequence[float] | None = None
-        """Of the losses of microbatches in what a step differentiates; without them all are the same."""
+        """Of the losses of microbatches in what a step differentiates; without them all of a slice are the same."""
         self._loss_fn = loss_fn
-        self._seed_value = seed
-        self._seeds: dict[torch.dtype, Tensor] = {}
+        self._seed_values = seeds
+        self._seeds: dict[tuple[torch.dtype, float], Tensor] = {}
         self._step = step
-        self._flow = Flow(stage, module, step)
-        self._is_last = stage.is_last
+        self._flows = [Flow(stage, module, step) for stage in stages]
+        self._is_last = self.stage.is_last
         self._device = device
         self._splitter = Splitter()
         self._saved: dict[int, _Saved] = {}
@@ -100,20 +109,29 @@ class StageTasks:
         """Whether a microbatch that went forward waits for its backward, or the second half of it."""
         return bool(self._saved)
 
+    def stage_of(self, microbatch: int) -> Stage:
+        """The stage with what flows of a microbatch of the stream."""
+        return self._stages[microbatch % len(self._stages)]
+
+    def _flow(self, microbatch: int) -> Flow:
+        return self._flows[microbatch % len(self._flows)]
+
     # Tasks: `reads` and `writes` are the buffers of what flows in and out, in the order of the stage's table.
 
     def forward(self, microbatch: int, reads: Sequence[int], writes: Sequence[int]) -> None:
         """`F` of a stage that keeps its graph for the backward."""
-        inputs = self._flow.leaves(reads)
+        flow = self._flow(microbatch)
+        inputs = flow.leaves(reads)
         outputs, roots = self._call_and_keep(microbatch, inputs)
         self._save(microbatch, inputs, roots)
-        self._flow.hand_on(outputs, writes)
+        flow.hand_on(outputs, writes)
 
     def forward_alone(self, microbatch: int, reads: Sequence[int], writes: Sequence[int]) -> None:
         """`F` without a graph, where nothing is trained."""
+        flow = self._flow(microbatch)
         with torch.no_grad():
-            outputs, _ = self._call(microbatch, self._flow.leaves(reads))
-        self._flow.hand_on(outputs, writes)
+            outputs, _ = self._call(microbatch, flow.leaves(reads))
+        flow.hand_on(outputs, writes)
 
     def forward_to_repeat(self, microbatch: int, reads: Sequence[int], writes: Sequence[int]) -> None:
         """`F` of a stage that recomputes: without a graph, but with what `R` needs to do the same."""
@@ -123,7 +141,7 @@ class StageTasks:
 
     def recompute(self, microbatch: int, reads: Sequence[int]) -> None:
         """`R`: the forward once more, with the random numbers that it drew and the buffers that it began with."""
-        inputs = self._flow.leaves(reads)
+        inputs = self._flow(microbatch).leaves(reads)
         random = _random_numbers_of(self._device, self._random.pop(microbatch))
         with random, self._buffers.as_before(microbatch):
             _, roots = self._call_and_keep(microbatch, inputs)
@@ -132,7 +150,7 @@ class StageTasks:
     def backward(self, microbatch: int, arriving: Sequence[Sequence[int]], returned: Sequence[int | None]) -> None:
         """`BW`: adds to the gradients of the weights, and writes those of what flowed in."""
         saved = self._saved.pop(microbatch)
-        roots, gradients = self._begin(saved, arriving)
+        roots, gradients = self._begin(microbatch, saved, arriving)
         if roots:
             engine.backward(roots, gradients)
         self._return(saved, [one.grad for one in saved.leaves()], returned)
@@ -144,7 +162,7 @@ class StageTasks:
         """
         began = perf_counter()
         saved = self._saved[microbatch]
-        roots, gradients = self._begin(saved, arriving)
+        roots, gradients = self._begin(microbatch, saved, arriving)
         found, saved.deferred = self._splitter.input_half(roots, gradients, saved.leaves())
         self._return(saved, found, returned)
         saved.roots, saved.carried = (), ()
@@ -169,8 +187,6 @@ class StageTasks:
 
     def _save(self, microbatch: int, inputs: Sequence[Tensors], roots: Sequence[Root | None]) -> None:
         saved = self._saved[microbatch] = _Saved(inputs, roots)
-        if self.weights is not None:
-            saved.weight = self.weights[microbatch]
         if self.carrying is not None:
             saved.earlier, saved.carried = self.carrying.earlier, self.carrying.roots()
 
@@ -197,14 +213,15 @@ class StageTasks:
 
     def _call(self, microbatch: int, inputs: Sequence[Tensors]) -> tuple[Sequence[Tensors], Sequence[Root | None]]:
         """Runs the module: what flows out, value by value, and the roots of its graph: of the last stage its loss."""
-        arguments = self._flow.arguments(inputs)
+        flow = self._flow(microbatch)
+        arguments = flow.arguments(inputs)
         given = self.inputs[microbatch]
         if given.args:
             arguments += given.args
         if self.carrying is not None:
-            self.carrying.begin(torch.is_grad_enabled() and self._flow.trains)
+            self.carrying.begin(torch.is_grad_enabled() and flow.trains)
         if not self._is_last:
-            return self._flow.values(self._run(arguments, given.kwargs, microbatch))
+            return flow.values(self._run(arguments, given.kwargs, microbatch))
         targets = self.targets[microbatch]
         if targets is None:
             self._step.outputs[microbatch] = self._run(arguments, given.kwargs, microbatch)
@@ -227,7 +244,9 @@ class StageTasks:
             return self.module(*arguments, **keywords)
         return self.carrying.call(partial(self.module, **keywords), arguments, microbatch)
 
-    def _begin(self, saved: _Saved, arriving: Sequence[Sequence[int]]) -> tuple[list[Root], list[Tensor]]:
+    def _begin(
+        self, microbatch: int, saved: _Saved, arriving: Sequence[Sequence[int]]
+    ) -> tuple[list[Root], list[Tensor]]:
         """Roots that need a gradient, and their gradients."""
         roots: list[Root] = []
         gradients: list[Tensor] = []
@@ -235,9 +254,9 @@ class StageTasks:
             loss = saved.roots[0]
             assert isinstance(loss, Tensor), "the root of the last stage is its loss"
             if loss.requires_grad:
-                roots, gradients = [loss], [self._seed(loss, saved.weight)]
+                roots, gradients = [loss], [self._seed(microbatch, loss)]
         else:
-            for root, gradient in zip(saved.roots, self._flow.arrived(arriving)):
+            for root, gradient in zip(saved.roots, self._flow(microbatch).arrived(arriving)):
                 if root is not None:
                     roots.append(root)
                     gradients.append(gradient)
@@ -247,10 +266,14 @@ class StageTasks:
                 gradients.append(gradient)
         return roots, gradients
 
-    def _seed(self, loss: Tensor, weight: float | None) -> Tensor:
-        seed = self._seeds.get(loss.dtype) if weight is None else torch.full_like(loss, weight, requires_grad=False)
+    def _seed(self, microbatch: int, loss: Tensor) -> Tensor:
+        seeds, weights = self._seed_values, self.weights
+        value = seeds[microbatch % len(seeds)] if weights is None else weights[microbatch]
+        seed = self._seeds.get((loss.dtype, value))
         if seed is None:
-            seed = self._seeds[loss.dtype] = torch.full_like(loss, self._seed_value, requires_grad=False)
+            seed = torch.full_like(loss, value, requires_grad=False)
+            if weights is None:  # Weights may be others in each step.
+                self._seeds[loss.dtype, value] = seed
         return seed if self.scale is None else self.scale(seed).to(loss.dtype)
 
     def _return(self, saved: _Saved, found: Sequence[Tensor | None], buffers: Sequence[int | None]) -> None:
