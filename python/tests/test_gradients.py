@@ -172,11 +172,15 @@ def test_recomputation_draws_the_same_random_numbers(cluster: Cluster, target: s
     plain, again = sized(target, 2, 4), sized(target, 2, 4, "--recompute", "all")
     same(cluster, again, "chain", exact=True)
     before = cluster.run(workers.train, 2, plain, "noisy", [1, 2], {})
-    after = cluster.run(workers.train, 2, again, "noisy", [1, 2], {})
-    assert [losses for losses, _ in before] == [losses for losses, _ in after]
-    for (_, expected), (_, found) in zip(before, after):
-        for name, array in expected.items():
-            assert (array == found[name]).all(), name
+    pipeline = f"pipeline p {{ devices 2 microbatches 4 schedule {target[4:]} recompute F[s, m] if s != m % 2 }}"
+    some = from_source(pipeline)
+    assert {exec.name for exec in pipec.loads(some).execs} >= {"@F.s0", "@F.s0.r", "@R.s0"}
+    for text in (again, some):
+        after = cluster.run(workers.train, 2, text, "noisy", [1, 2], {})
+        assert [losses for losses, _ in before] == [losses for losses, _ in after]
+        for (_, expected), (_, found) in zip(before, after):
+            for name, array in expected.items():
+                assert (array == found[name]).all(), name
 
 
 def test_several_tensors_flow_along_an_edge(cluster: Cluster) -> None:

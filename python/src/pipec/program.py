@@ -75,12 +75,15 @@ class Exec:
     operands: tuple[Operand, ...]
     slice: int | None = None
     chunk: Chunk | None = None
+    is_repeated: bool = False
+    """Whether it is a forward that `R` runs once more, in a stage that has another one that it does not."""
 
     @property
     def name(self) -> str:
-        """As it is written in the textual IR, such as `@BW.s3`, `@F.s0.q1` or `@U.s2.c0`."""
+        """As it is written in the textual IR, such as `@BW.s3`, `@F.s0.q1`, `@F.s0.r` or `@U.s2.c0`."""
         part = "" if self.slice is None else f".q{self.slice}"
         part += "" if self.chunk is None else f".c{self.chunk.number}"
+        part += ".r" if self.is_repeated else ""
         return f"@{LETTERS[self.kind]}.s{self.stage}{part}"
 
 
@@ -150,7 +153,7 @@ class Stage:
 
     @property
     def recomputes(self) -> bool:
-        """Whether its forward runs once more for the backward."""
+        """Whether its forward runs once more for the backward, of some microbatches at least."""
         return "R" in self.kinds
 
 
@@ -225,6 +228,19 @@ class Program:
         """How long the slice is that a microbatch of the stream is, over the mean slice; 1 where all are equal."""
         shares = self.slice_shares
         return shares[microbatch % self.n_slices] * self.n_slices / sum(shares) if shares else 1.0
+
+    @cached_property
+    def _keeping(self) -> frozenset[int]:
+        """The stages that recompute some microbatches, and keep what the forwards of others saved."""
+        return frozenset(exec.stage for exec in self.execs if exec.is_repeated)
+
+    def saves(self, exec: Exec) -> bool:
+        """Whether an executable saves what the backward reads: `R` where it runs the forward once more, and `F`
+        elsewhere.
+        """
+        if exec.kind != "Forward":
+            return exec.kind == "Recompute"
+        return not exec.is_repeated if exec.stage in self._keeping else not self.stages[exec.stage].recomputes
 
     def is_task(self, run: Run, kind: str, stage: int) -> bool:
         """Whether a run is a task of this kind and stage."""
@@ -330,7 +346,8 @@ def _exec(fields: Mapping[str, Any]) -> Exec:
         Operand(int(one["value"]), str(one["access"]), int(one.get("ahead", 0))) for one in fields["operands"]
     )
     part = None if fields.get("slice") is None else int(fields["slice"])
-    return Exec(str(fields["kind"]), int(fields["stage"]), operands, part, _chunk(fields.get("chunk")))
+    is_repeated = bool(fields.get("is_repeated", False))
+    return Exec(str(fields["kind"]), int(fields["stage"]), operands, part, _chunk(fields.get("chunk")), is_repeated)
 
 
 def _chunk(fields: Mapping[str, Any] | None) -> Chunk | None:

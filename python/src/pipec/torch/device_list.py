@@ -226,7 +226,7 @@ class _Translator:
         reads = tuple(at[read.value] for read in stage.reads if read.value in at)
         if exec.kind == "Forward":
             writes = tuple(at[write.value] for write in stage.writes)
-            forward = tasks.forward_to_repeat if stage.recomputes else tasks.forward
+            forward = tasks.forward if self._machine.program.saves(exec) else tasks.forward_to_repeat
             forward = forward if self._trains and stage.runs_backward else tasks.forward_alone
             return partial(forward, run.microbatch, reads, writes)
         if not self._trains:

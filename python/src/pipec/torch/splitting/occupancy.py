@@ -32,7 +32,7 @@ def held_at_once(program: Program) -> list[list[dict[int, float]]]:
             exec = program.execs[instruction.exec]
             stage = program.stages[exec.stage]
             part = program.relative_length(instruction.microbatch) / program.n_slices
-            if exec.kind == ("Recompute" if stage.recomputes else "Forward"):
+            if program.saves(exec):
                 held[stage.index] += part
                 moments.append(dict(held))
             elif exec.kind in ("Backward", "BackwardWeight"):
