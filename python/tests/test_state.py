@@ -10,7 +10,7 @@ import models
 import pytest
 import scenes
 import torch
-from cluster import Cluster
+from cluster import OLD, Cluster
 from test_updates import pipeline
 from torch import nn
 from torch.distributed.checkpoint.state_dict_loader import load
@@ -163,6 +163,7 @@ def names_that_collide(rank: int, group: Any) -> list[str]:
     return said
 
 
+@pytest.mark.skipif(OLD, reason="torch before 2.15 cannot make groups within a group")
 def test_names_that_collide_are_refused_on_all_ranks(cluster: Cluster) -> None:
     for stages, given, within, tied, buffers, tied_in_ddp, in_ddp in cluster.run(names_that_collide, 2):
         for said in (stages, in_ddp):

@@ -9,7 +9,7 @@ use pipe_schedule::dispatch::Objective;
 use pipe_schedule::dispatch::job::{Job, SeriesId};
 use pipe_schedule::dispatch::scale::Scale;
 use pipe_schedule::policy::activation::{Activations, Held, Shares};
-use pipe_schedule::policy::recompute::{recomputed_microbatches, recomputing};
+use pipe_schedule::policy::recompute::recomputing;
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::timing::durations::Costs;
 use pipe_schedule::timing::latency::Latency;
@@ -24,7 +24,7 @@ pub fn random_step(most: Size, dice: &mut Dice) -> Problem {
     let mut drawn = |most: usize| 1 + dice.below(most);
     let size =
         Size { devices: drawn(most.devices), stages: drawn(most.stages), microbatches: drawn(most.microbatches) };
-    let is_alike = |schedule: &Schedule| schedule.slices.count() == 1 && recomputed_microbatches(schedule).is_empty();
+    let is_alike = |schedule: &Schedule| schedule.slices.count() == 1 && schedule.recomputed_microbatches().is_empty();
     let mut schedule =
         std::iter::repeat_with(|| spread(size, dice)).find(is_alike).expect("many have microbatches alike");
     let costs = costs(size, dice);

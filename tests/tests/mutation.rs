@@ -20,7 +20,7 @@ fn narrow() -> Vec<Subject> {
 #[test]
 fn damage_is_found_or_harmless() {
     let subjects = narrow();
-    let count = drawn(800, 1500) as u64;
+    let count = drawn(1000, 1500) as u64;
     let seeds: Vec<u64> = (0..count).map(|number| seed_of(12, number)).collect();
     let findings = run(&subjects, &seeds, 4, &|_, _| {});
     assert!(findings.holes.is_empty(), "{:#?}", findings.holes);

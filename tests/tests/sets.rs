@@ -68,10 +68,10 @@ fn costs(n_stages: usize) -> Costs {
     of_stages(&StageCosts::parse(text).expect("well-formed"), n_stages)
 }
 
-/// The kind of task that saves a stage's activations.
-fn saves(schedule: &Schedule, stage: StageId) -> TaskKind {
-    let is_again = |task: Task| task.stage == stage && task.kind == TaskKind::Recompute;
-    let recomputes = schedule.orders.iter().flatten().any(|one| is_again(one.task));
+/// The kind of task that saves a stage's activations of a microbatch.
+fn saves(schedule: &Schedule, stage: StageId, microbatch: MicrobatchId) -> TaskKind {
+    let again = Task { kind: TaskKind::Recompute, stage, microbatch };
+    let recomputes = schedule.orders.iter().flatten().any(|one| one.task == again);
     if recomputes { TaskKind::Recompute } else { TaskKind::Forward }
 }
 
@@ -91,7 +91,7 @@ fn needs(schedule: &Schedule, ends: &BTreeMap<Task, Ticks>, task: Task) -> Optio
         TaskKind::BackwardWeight => Some(vec![of(TaskKind::BackwardInput, task.stage)]),
         _ => {
             let after = schedule.graph.edges().filter(|(from, _)| *from == task.stage);
-            let own = Some(of(saves(schedule, task.stage), task.stage));
+            let own = Some(of(saves(schedule, task.stage, task.microbatch), task.stage));
             std::iter::once(own).chain(after.map(|(_, to)| back(to))).collect()
         }
     };
@@ -130,7 +130,7 @@ fn held(schedule: &Schedule, device: usize) -> u64 {
     for Task { kind, stage, microbatch } in schedule.orders[device].iter().map(|one| one.task) {
         let Held { saved, waiting } = schedule.activations.of(stage);
         match kind {
-            _ if kind == saves(schedule, stage) => alive.insert((stage, microbatch), saved),
+            _ if kind == saves(schedule, stage, microbatch) => alive.insert((stage, microbatch), saved),
             TaskKind::BackwardInput => alive.insert((stage, microbatch), waiting),
             TaskKind::BackwardWeight | TaskKind::Backward => alive.remove(&(stage, microbatch)),
             _ => None,

@@ -121,8 +121,8 @@ impl Exec {
         Self { kind, stage, slice: None, edge: None, is_repeated: false, chunk: None, operands, body, flops }
     }
 
-    /// `F.s0`, or `F.s0.q1` with slices, `F.s0.e1_0` at an edge, `U.s0.c1` with chunks, or `F.s0.r` where `R` repeats some
-    /// forwards, as it is written after `@`.
+    /// As it is written after `@`: `F.s0`, or `F.s0.q1` with slices, `F.s0.e1_0` at an edge, `U.s0.c1` with chunks, and
+    /// `F.s0.r` where `R` repeats some forwards.
     pub fn name(&self) -> String {
         let edge = self.edge.map(|edge| format!(".e{}_{}", edge.before, edge.after)).unwrap_or_default();
         let slice = self.slice.map(|slice| format!(".q{slice}")).unwrap_or_default();

@@ -12,7 +12,6 @@
 
 use crate::block::chained_reductions::Sums;
 use crate::placement::Placement;
-use crate::policy::recompute::recomputed_microbatches;
 use crate::schedule::{Block, Schedule};
 use crate::slices::Slices;
 use crate::stage_graph::StageGraph;
@@ -61,7 +60,7 @@ impl Dependencies {
         let kinds = tasks.clone().map(|task| (task.kind, task.stage));
         let (slices, n_microbatches) = (schedule.slices, schedule.n_microbatches);
         let mut all = Self { slices, n_microbatches, ..Self::from_kinds(&schedule.graph, kinds) };
-        all.recomputed = recomputed_microbatches(schedule);
+        all.recomputed = schedule.recomputed_microbatches();
         for task in tasks.filter(|task| task.kind == TaskKind::Backward) {
             if all.split.get(task.stage.index()) == Some(&true) {
                 let none = || vec![false; schedule.n_microbatches as usize];

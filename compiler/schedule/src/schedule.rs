@@ -10,6 +10,7 @@ use crate::window::Window;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_syntax::source::Span;
+use std::collections::BTreeMap;
 
 /// A task in a device's order, with the statement of the source that asked for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -151,6 +152,19 @@ impl Schedule {
     /// Number of stages.
     pub fn n_stages(&self) -> usize {
         self.placement.n_stages()
+    }
+
+    /// Of stages that recompute some microbatches only: by microbatch, whether it is one of these.
+    pub fn recomputed_microbatches(&self) -> BTreeMap<StageId, Vec<bool>> {
+        let mut all: BTreeMap<StageId, Vec<bool>> = BTreeMap::new();
+        let tasks = self.orders.iter().flatten().map(|scheduled| scheduled.task);
+        for task in tasks.filter(|task| task.kind == TaskKind::Recompute) {
+            let none = || vec![false; self.n_microbatches as usize];
+            let own = all.entry(task.stage).or_insert_with(none).get_mut(task.microbatch.index());
+            own.into_iter().for_each(|own| *own = true);
+        }
+        all.retain(|_, own| own.contains(&false));
+        all
     }
 
     /// Number of tasks. One that occupies several devices counts once.

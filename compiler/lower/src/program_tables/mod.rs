@@ -13,7 +13,6 @@ use pipe_ir::value::{Value, ValueKind};
 use pipe_model::stage_set::{StageExecs, StageSet, WeightGroup};
 use pipe_schedule::placement::Placement;
 use pipe_schedule::policy::offload::Offload;
-use pipe_schedule::policy::recompute::recomputed_microbatches;
 use pipe_schedule::policy::zero::Zero;
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::slices::Slices;
@@ -74,7 +73,7 @@ impl ProgramTables {
             execs: Vec::new(),
             scratch: Vec::new(),
             stages: vec![StageExecs::default(); set.stages.len()],
-            recomputed: recomputed_microbatches(schedule),
+            recomputed: schedule.recomputed_microbatches(),
             flows: Vec::new(),
             producers: Vec::new(),
             placement: schedule.placement.clone(),
@@ -376,7 +375,7 @@ fn is_repeated(recomputed: &BTreeMap<StageId, Vec<bool>>, task: Task) -> bool {
 /// The executables that the schedule runs, and all updates.
 fn used(schedule: &Schedule, set: &StageSet) -> Vec<bool> {
     let mut used = vec![false; set.execs.len()];
-    let recomputed = recomputed_microbatches(schedule);
+    let recomputed = schedule.recomputed_microbatches();
     for scheduled in schedule.orders.iter().flatten() {
         let task = scheduled.task;
         let row = schedule.slices.slice(task.microbatch) as usize * schedule.n_stages();

@@ -75,8 +75,8 @@ impl StageExecs {
         self.execs[kind.index()]
     }
 
-    /// The executable that runs a task of this kind. For `BW` that may be the one that runs `B` and `W` together, and for
-    /// `F` the one that saves what the backward reads, where nothing `is_repeated`.
+    /// The executable that runs a task of this kind. For `BW` that may be the one that runs `B` and `W` together. For
+    /// `F` it is the one that saves what the backward reads, unless `R` repeats it.
     pub fn run_of(&self, kind: TaskKind, is_repeated: bool) -> Option<ExecId> {
         let keeping = self.keeping.filter(|_| kind == TaskKind::Forward && !is_repeated);
         keeping.or(self.exec_of(kind)).or(self.both.filter(|_| kind == TaskKind::Backward))

@@ -266,8 +266,8 @@ impl Carried {
     }
 }
 
-/// The operands of a task, which perhaps saves what the backward reads. `kinds` lists the task kinds of each stage. At an
-/// edge, the operands of the most distant microbatches are missing.
+/// The operands of a task, which perhaps saves what the backward reads. `kinds` lists the task kinds of each stage. At
+/// an edge, the operands of the most distant microbatches are missing.
 fn operands(
     (kind, saves): (TaskKind, bool),
     values: &[Values],

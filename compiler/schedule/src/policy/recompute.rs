@@ -11,7 +11,6 @@ use crate::stage_range::stages;
 use crate::timing::durations::{Costs, Times};
 use pipe_ir::ids::{MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::str::FromStr;
 
@@ -79,19 +78,6 @@ pub fn recomputing(schedule: &Schedule) -> Vec<bool> {
             *recomputes = true;
         }
     }
-    all
-}
-
-/// Of stages that recompute some microbatches only: by microbatch, whether it is one of these.
-pub fn recomputed_microbatches(schedule: &Schedule) -> BTreeMap<StageId, Vec<bool>> {
-    let mut all: BTreeMap<StageId, Vec<bool>> = BTreeMap::new();
-    let tasks = schedule.orders.iter().flatten().map(|scheduled| scheduled.task);
-    for task in tasks.filter(|task| task.kind == TaskKind::Recompute) {
-        let none = || vec![false; schedule.n_microbatches as usize];
-        let own = all.entry(task.stage).or_insert_with(none).get_mut(task.microbatch.index());
-        own.into_iter().for_each(|own| *own = true);
-    }
-    all.retain(|_, own| own.contains(&false));
     all
 }
 

@@ -1,10 +1,8 @@
 //! What operators do in schedules, over whole numbers where `/` rounds down, and elsewhere, over [`Number`]s.
 
 use super::number::{self, NoResult, Number, Outcome};
-use super::scope::Fault;
 use crate::ast::{BinaryOp, Decimal, UnaryOp};
 use crate::fraction::Fraction;
-use crate::source::Span;
 use std::cmp::Ordering;
 use std::fmt;
 
@@ -37,11 +35,11 @@ pub trait Arithmetic: Copy + fmt::Display {
     /// The whole number that this is, if it is one.
     fn as_whole(self) -> Option<i64>;
 
-    /// The whole number that the value of an expression in some place must be.
+    /// The whole number that this must be.
     ///
     /// # Errors
-    /// Anything else.
-    fn to_whole(self, place: Span) -> Result<i64, Fault>;
+    /// What it is instead.
+    fn to_whole(self) -> Result<i64, Number>;
 
     /// `self < other`
     fn is_less(self, other: Self) -> bool;
@@ -76,7 +74,7 @@ impl Arithmetic for i64 {
         Some(self)
     }
 
-    fn to_whole(self, _: Span) -> Result<i64, Fault> {
+    fn to_whole(self) -> Result<i64, Number> {
         Ok(self)
     }
 
@@ -140,9 +138,8 @@ impl Arithmetic for Number {
         Self::as_whole(self)
     }
 
-    fn to_whole(self, place: Span) -> Result<i64, Fault> {
-        let value = self.exact(place)?;
-        value.as_whole().ok_or_else(|| Box::new(value.is_not_whole(place)))
+    fn to_whole(self) -> Result<i64, Number> {
+        Self::as_whole(self).ok_or(self)
     }
 
     fn is_less(self, other: Self) -> bool {

@@ -130,6 +130,11 @@ impl<'a> Rule<'a> {
     }
 }
 
+/// The error of a value that is a floating-point number, and must be exact.
+fn not_exact(value: f64, place: Span) -> Diagnostic {
+    no_result(place, format!("the result is {value}"))
+}
+
 /// The numbers of a list, each a whole one, and where they were written.
 ///
 /// # Errors
@@ -168,8 +173,10 @@ impl<N> Default for Machine<N> {
 
 impl Machine<Number> {
     fn fraction(&mut self, scope: &Scope<'_>, code: &Resolved<'_>) -> Result<Fraction, Fault> {
-        let value = self.eval(scope, code)?;
-        value.exact(code.expr.span).map_err(|error| self.explained(scope, code.expr, *error))
+        match self.eval(scope, code)? {
+            Number::Exact(value) => Ok(value),
+            Number::Decimal(value) => Err(self.explained(scope, code.expr, not_exact(value, code.expr.span))),
+        }
     }
 }
 
@@ -180,7 +187,13 @@ impl<N: Arithmetic> Machine<N> {
     /// All that [`Machine::eval`] fails on, and a result that is not whole.
     pub fn whole(&mut self, scope: &Scope<'_>, code: &Resolved<'_>) -> Result<i64, Fault> {
         let value = self.eval(scope, code)?;
-        value.to_whole(code.expr.span).map_err(|error| self.explained(scope, code.expr, *error))
+        value.to_whole().map_err(|other| {
+            let error = match other {
+                Number::Exact(value) => value.is_not_whole(code.expr.span),
+                Number::Decimal(value) => not_exact(value, code.expr.span),
+            };
+            self.explained(scope, code.expr, error)
+        })
     }
 
     /// Gives a variable its value.

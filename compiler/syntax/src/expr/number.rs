@@ -1,11 +1,8 @@
 //! Numbers where `/` is exact: fractions, and floating-point numbers where a decimal is on either side.
 #![expect(clippy::float_arithmetic, reason = "decimals are floating-point numbers")]
 
-use super::errors::no_result;
-use super::scope::Fault;
 use crate::ast::BinaryOp;
 use crate::fraction::Fraction;
-use crate::source::Span;
 use std::cmp::Ordering;
 use std::fmt;
 
@@ -58,17 +55,6 @@ impl Number {
     /// A whole number.
     pub const fn whole(value: i64) -> Self {
         Self::Exact(Fraction::whole(value))
-    }
-
-    /// The fraction that the value of an expression in some place must be.
-    ///
-    /// # Errors
-    /// A floating-point number.
-    pub fn exact(self, place: Span) -> Result<Fraction, Fault> {
-        match self {
-            Self::Exact(value) => Ok(value),
-            Self::Decimal(value) => Err(Box::new(no_result(place, format!("the result is {value}")))),
-        }
     }
 
     /// The whole number that this is, if it is one, and exact.

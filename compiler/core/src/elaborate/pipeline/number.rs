@@ -116,7 +116,10 @@ pub(super) fn in_schedule<'a>(known: &Known<'a>, schedule: &Schedule) -> Known<'
         ("D", schedule.n_devices()),
         ("M", (schedule.microbatches_of_step() / slices) as usize),
         ("S", schedule.n_stages()),
+        ("Q", slices as usize),
     ];
+    let n_known = if slices > 1 { counts.len() } else { counts.len() - 1 };
+    let counts = counts.into_iter().take(n_known);
     known.and(counts.map(|(name, count)| (name, i64::try_from(count).unwrap_or(i64::MAX))))
 }
 

@@ -8,7 +8,7 @@ use pipe_ir::ids::{MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;
 use pipe_schedule::policy::recompute::{Recomputation, added, insert};
 use pipe_schedule::schedule::Schedule;
-use pipe_syntax::ast::{Expr, Recomputed, TaskNumber};
+use pipe_syntax::ast::{Expr, ExprKind, Recomputed, TaskNumber};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::evaluate::{Rule, evaluate};
 use pipe_syntax::expr::known::Known;
@@ -88,6 +88,15 @@ fn microbatches(tasks: &TaskNumber, schedule: &Schedule, known: &Known<'_>) -> R
 }
 
 fn number(expr: &Expr, values: &Known<'_>) -> Result<u32, Fault> {
+    let mut named = None;
+    expr.walk(&mut |part| {
+        named = named.or(matches!(&part.kind, ExprKind::Name(name) if name == "F").then_some(part.span));
+    });
+    if let Some(span) = named {
+        let message = "a stage is a number, and forwards have a condition";
+        let error = Diagnostic::error(Code::UnknownName, span, "no stage", message);
+        return Err(Box::new(error.help("write `recompute 3` for a stage, or `recompute F[s, m] if m % 2 == 0`")));
+    }
     let value = evaluate(expr, values)?;
     u32::try_from(value).map_err(|_| {
         let message = format!("there is no stage {value}");

@@ -23,7 +23,6 @@ use pipe_ir::task::TaskKind;
 use pipe_schedule::placement::Placement;
 use pipe_schedule::policy::activation::Activations;
 use pipe_schedule::policy::frozen::Frozen;
-use pipe_schedule::policy::recompute::recomputed_microbatches;
 use pipe_schedule::schedule::{Block, Schedule, ScheduledTask};
 use pipe_schedule::slices::Slices;
 use pipe_schedule::stage_graph::StageGraph;
@@ -209,7 +208,7 @@ impl<'a> Writer<'a> {
             frozen::apply(&mut self, line, &graph, &mut schedule);
         }
         let mut again = schedule.orders.iter().flatten().filter(|one| one.task.kind == TaskKind::Recompute);
-        if let Some(again) = again.next().filter(|_| !recomputed_microbatches(&schedule).is_empty()) {
+        if let Some(again) = again.next().filter(|_| !schedule.recomputed_microbatches().is_empty()) {
             let line = schedule.origins[usize::from(again.origin)];
             reads::all_alike(&schedule, line).into_iter().for_each(|found| self.report.add(found));
         }

@@ -2,14 +2,22 @@
 
 use super::Writer;
 use pipe_schedule::policy::activation::Activations;
-use pipe_syntax::ast::Expr;
+use pipe_syntax::ast::{Expr, ExprKind};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::scope::{Fault, Type};
 use pipe_syntax::limits::{MAX_SLICES, within};
 
+const WHOLE: &str = "shares are whole numbers, and count in proportion: `[2, 1, 1]` is a half and two quarters";
+
+/// The error of a list that has something else than whole numbers.
+fn whole(fault: Fault, written: &Expr) -> Fault {
+    let is_list = matches!(written.kind, ExprKind::List(_)) && fault.code == Code::WrongType;
+    if is_list { Box::new(Diagnostic { fix: None, ..*fault }.help(WHOLE)) } else { fault }
+}
+
 /// How many slices there are, and by slice its share of the sequence; none where all are equal.
 pub(super) fn count<'a>(writer: &mut Writer<'a>, written: &'a Expr) -> Result<(u32, Vec<u32>), Fault> {
-    let code = writer.scope.number_or_list(written)?;
+    let code = writer.scope.number_or_list(written).map_err(|fault| whole(fault, written))?;
     if !matches!(code.ty, Type::List(_)) {
         let count = within("slices", writer.eval(&code)?, 1..=MAX_SLICES, written.span)?;
         return Ok((count, Vec::new()));
@@ -19,8 +27,8 @@ pub(super) fn count<'a>(writer: &mut Writer<'a>, written: &'a Expr) -> Result<(u
     let count = within("slices", count, 1..=MAX_SLICES, written.span)?;
     let shares = (0..).zip(&numbers).map(|(slice, (share, place))| {
         u32::try_from(*share).ok().filter(|share| *share > 0).ok_or_else(|| {
-            let message = format!("the share of q{slice} is {share}; it must be 1 or more, and fit");
-            Diagnostic::error(Code::OutOfRange, *place, format!("{share} for q{slice}"), message)
+            let message = format!("the share of q{slice} is {share}; it must be from 1 to {}", u32::MAX);
+            Diagnostic::error(Code::OutOfRange, *place, format!("{share} for q{slice}"), message).help(WHOLE)
         })
     });
     let shares: Vec<u32> = shares.collect::<Result<_, _>>()?;

@@ -177,11 +177,18 @@ fn condition_behind_value(view: &View<'_>) -> Option<Mistake> {
         let condition = view.slice(view.at + 1, last);
         let start = view.first_of_line(view.at) + 1;
         if view.token(start - 1) == "recompute" {
-            let meant = format!("F[{}] if {condition}", view.slice(start, view.at - 1));
+            let is_name = |index: usize| {
+                let token = view.token(index);
+                token == "," || token != "F" && token.starts_with(|first: char| first.is_ascii_alphabetic())
+            };
+            let are_names = (start..view.at).all(is_name);
+            let names = if are_names { view.slice(start, view.at - 1) } else { "s, m" };
+            let meant = format!("F[{names}] if {condition}");
             let message = "only forwards are recomputed under a condition";
-            return Mistake::new(view.span(start, view.at - 1), "names, and no forward", message)
+            let mistake = Mistake::new(view.span(start, view.at - 1), "no forward", message)
                 .help(format!("write `recompute {meant}`"))
                 .replace(view.span(start, last), meant);
+            return if are_names { mistake } else { mistake.guess() };
         }
         Mistake::new(view.range(0), "the condition comes first", "a value stands before its condition")
             .help(format!("write `if {condition} then value else other`"))
