@@ -81,6 +81,22 @@ fn slices_of_unequal_length_teach_what_whole_sequences_teach() {
 }
 
 #[test]
+fn a_slice_that_is_nearly_nothing_has_values_of_its_own() {
+    let text = "schedule few {
+        stages D
+        slices [99999998, 1, 1]
+        place s on s
+        order d {
+            repeat M * Q { F[d] }
+            repeat M * Q { BW[d] }
+        }
+    }
+    pipeline test { devices 2 microbatches 2 schedule few }";
+    let found = program(text).expect("accepted");
+    assert!(found.program().values.iter().all(|value| value.bytes.0 > 0));
+}
+
+#[test]
 fn slices_of_unequal_length_are_told_apart_in_the_text_of_a_program() {
     let program = terapipe("f32", 2, "[3, 2, 2, 1]", "BW[d]");
     let text = pipe_ir::text::print(program.program());

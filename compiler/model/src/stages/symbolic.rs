@@ -54,7 +54,7 @@ impl Sequence<'_> {
     /// Bytes of a slice, given those of the mean one.
     fn of(self, slice: usize, mean: Bytes) -> Bytes {
         let total: u64 = self.shares.iter().map(|share| u64::from(*share)).sum();
-        let part = |share: &u32| mean.0 * self.shares.len() as u64 * u64::from(*share) / total;
+        let part = |share: &u32| (mean.0 * self.shares.len() as u64 * u64::from(*share) / total).max(1);
         Bytes(self.shares.get(slice).map_or(mean.0, part))
     }
 }
