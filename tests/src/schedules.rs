@@ -122,7 +122,7 @@ fn random_on(placement: Placement, size: Size, dice: &mut Dice) -> Schedule {
     Schedule { graph, placement, slices, shares, activations, ..empty }
 }
 
-/// The microbatches that some stages recompute: all of a stage, or in every other schedule some.
+/// The microbatches that some stages recompute. In half of the schedules these are all microbatches of the stage.
 fn recomputed(n_stages: usize, n_microbatches: usize, dice: &mut Dice) -> BTreeSet<(StageId, MicrobatchId)> {
     let mut again = BTreeSet::new();
     let all = dice.below(2) == 0;

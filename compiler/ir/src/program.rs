@@ -100,8 +100,8 @@ pub struct Exec {
     /// What it leaves out, if it runs some of the first or last microbatches only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edge: Option<Edge>,
-    /// Whether it is a forward that saves nothing for the backward, because `R` repeats it, in a stage that has another
-    /// forward that does.
+    /// Whether this forward saves nothing, because `R` repeats it. Only set in a stage that also has a forward that
+    /// saves.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_repeated: bool,
     /// Which of the weights it changes, where each chunk of them has an update of its own.
@@ -244,7 +244,7 @@ pub struct Program {
     /// In how many slices each is cut along its sequence: microbatch `u` is slice `u % n_slices`.
     #[serde(default = "one")]
     pub n_slices: u32,
-    /// By slice, its share of the sequence; empty where all are equal.
+    /// The share of the sequence of each slice. Empty if all are equal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slice_shares: Vec<u32>,
     /// Devices that reduce gradients together, in the order in which their buffers are added up.

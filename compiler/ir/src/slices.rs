@@ -1,4 +1,4 @@
-//! Where slices lie in the sequence that they are cut from.
+//! The places of slices in their sequence.
 
 use crate::program::Program;
 
@@ -6,11 +6,11 @@ use crate::program::Program;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Slicing {
     count: u64,
-    /// By slice, its share; empty where all are equal.
+    /// The share of each slice. Empty if all are equal.
     shares: Vec<u32>,
 }
 
-/// Where a slice lies.
+/// The place of a slice in its sequence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlicePlace {
     /// Positions before it.
@@ -20,12 +20,12 @@ pub struct SlicePlace {
 }
 
 impl Slicing {
-    /// That of a program.
+    /// How a program cuts its microbatches.
     pub fn of(program: &Program) -> Self {
         Self { count: program.n_slices.into(), shares: program.slice_shares.clone() }
     }
 
-    /// Where a slice with so many positions lies; nothing where another one would not have whole positions.
+    /// Finds a slice of `size` positions in its sequence. None if another slice would not have whole positions.
     pub fn place(&self, slice: u32, size: u64) -> Option<SlicePlace> {
         if self.shares.is_empty() {
             return Some(SlicePlace { start: size.checked_mul(slice.into())?, length: size.checked_mul(self.count)? });

@@ -9,9 +9,9 @@ use pipe_schedule::timing::latency::Latency;
 use pipe_schedule::timing::sharing::Sharing;
 use pipe_schedule::units::Ticks;
 
-/// How long the tasks of a model take, relative to each other; every slice of a stage takes their mean, unless they
-/// differ in length: `unequal` is then how many a step has of all microbatches. Transfers take no time. A stage set
-/// without a half of the backward pass gives it 0.
+/// The costs of a model's tasks, in floating-point operations. Slices of equal length take their mean. If slices differ
+/// in length, `unequal` is the number of microbatches of a step, each slice counted as one. Transfers take no time. A
+/// stage set without a half of the backward pass gives it 0.
 pub fn costs(set: &StageSet, unequal: Option<u32>) -> Costs {
     let n_stages = set.stages.len().min(set.graph.n_stages().max(1));
     let ticks = |flops: u64| Ticks(flops / set.flops_per_tick.max(1));

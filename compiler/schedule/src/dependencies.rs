@@ -32,7 +32,7 @@ pub struct Dependencies {
     has_weight: Vec<bool>,
     /// By stage: whether it recomputes, of some microbatches at least.
     recomputes: Vec<bool>,
-    /// Of stages that recompute some microbatches only: by microbatch, whether it is one of these.
+    /// For each stage that recomputes some microbatches, but not all: whether it recomputes each microbatch.
     recomputed: BTreeMap<StageId, Vec<bool>>,
     graph: StageGraph,
     /// Of stages that split the backward of some microbatches only: by microbatch, whether it runs at once.
@@ -114,13 +114,13 @@ impl Dependencies {
         all
     }
 
-    /// The same where these stages recompute, and no others.
+    /// The same dependencies, but exactly these stages recompute, by [`StageId`].
     #[must_use]
     pub fn with_recomputation(self, recomputes: Vec<bool>) -> Self {
         Self { recomputes, ..self }
     }
 
-    /// The same where those recompute that do so in another one.
+    /// The same dependencies, but the stages and microbatches that recompute are those of `other`.
     #[must_use]
     pub fn with_recomputation_of(self, other: &Self) -> Self {
         Self { recomputes: other.recomputes.clone(), recomputed: other.recomputed.clone(), ..self }
@@ -132,12 +132,12 @@ impl Dependencies {
         self.recomputes[stage.index()]
     }
 
-    /// Whether a stage recomputes some microbatches, and keeps what the forward of others saved.
+    /// Whether a stage recomputes some microbatches, but not all.
     pub fn recomputes_some(&self, stage: StageId) -> bool {
         self.recomputed.contains_key(&stage)
     }
 
-    /// How many microbatches of a stage that recomputes some are recomputed.
+    /// The number of recomputed microbatches of a stage that does not recompute all.
     pub fn n_recomputed(&self, stage: StageId) -> u64 {
         self.recomputed.get(&stage).map_or(0, |own| own.iter().filter(|own| **own).count() as u64)
     }
@@ -261,7 +261,7 @@ impl Dependencies {
                 input.kind != TaskKind::Forward && (input.stage, microbatch) != (task.stage, task.microbatch);
             let kind = match input.kind {
                 _ if is_gradient => self.backward_of(input.stage, microbatch),
-                // What a backward reads was saved by one of the two.
+                // Either `F` or `R` saved what the backward reads.
                 TaskKind::Recompute => self.first_of(input.stage, microbatch),
                 kind => kind,
             };

@@ -108,7 +108,7 @@ pub struct Schedule {
     pub n_microbatches: u32,
     /// In how many slices each is cut.
     pub slices: Slices,
-    /// By slice, its share of the sequence; empty where all are equal.
+    /// The share of the sequence of each slice. Empty if all are equal.
     pub shares: Vec<u32>,
     /// The devices of each task.
     pub placement: Placement,
@@ -154,7 +154,7 @@ impl Schedule {
         self.placement.n_stages()
     }
 
-    /// Of stages that recompute some microbatches only: by microbatch, whether it is one of these.
+    /// For each stage that recomputes some microbatches, but not all: whether it recomputes each microbatch.
     pub fn recomputed_microbatches(&self) -> BTreeMap<StageId, Vec<bool>> {
         let mut all: BTreeMap<StageId, Vec<bool>> = BTreeMap::new();
         let tasks = self.orders.iter().flatten().map(|scheduled| scheduled.task);

@@ -234,7 +234,7 @@ fn fits(
     Ok(())
 }
 
-/// The tensor of which a slice has a part along the second axis, and where the part starts.
+/// The whole tensor that a slice is cut from along the second axis, and the first position of the slice.
 fn whole(slot: &TensorSlot, slicing: &Slicing, slice: u32) -> Option<(TensorSlot, u64)> {
     let mut whole = slot.clone();
     let size = whole.ty.shape.get_mut(1)?;

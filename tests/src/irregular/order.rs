@@ -13,7 +13,7 @@ pub(super) struct Shape {
     pub(super) stages: usize,
     pub(super) microbatches: usize,
     pub(super) slices: usize,
-    /// The shares of the sequence that slices have, as far as there are slices.
+    /// The share of the sequence of each slice. Only the first `slices` of them count.
     pub(super) shares: [usize; 3],
     pub(super) replicated: bool,
 }
@@ -25,7 +25,7 @@ impl Shape {
         if self.is_equal() { self.slices.to_string() } else { format!("{shares:?}") }
     }
 
-    /// Whether all slices are equally long.
+    /// Whether all slices have the same length.
     pub(super) fn is_equal(&self) -> bool {
         self.shares[..self.slices].iter().all(|share| *share == 1)
     }
@@ -39,7 +39,7 @@ pub(super) struct Stages {
     split: Vec<Vec<bool>>,
     /// By stage and microbatch: whether its order recomputes it.
     again: Vec<Vec<bool>>,
-    /// What the pipeline asks to be recomputed, where the compiler places it.
+    /// The entries of the pipeline's `recompute`, if it has one.
     pub(super) recomputed_by_line: Option<&'static str>,
     /// One in how many forwards and backwards that could share a device does not.
     apart: usize,

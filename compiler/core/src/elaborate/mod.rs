@@ -68,7 +68,7 @@ pub fn schedule_of<'a>(
     }
 }
 
-/// Whether a pipeline says of which microbatches forwards run once more: a block then says nothing of other numbers of
+/// Whether a pipeline names the microbatches that recompute. A block then proves nothing for other numbers of
 /// microbatches.
 pub fn recomputes_by_microbatch(files: &Files, request: &Request) -> bool {
     let Ok(target::Target::Pipeline(declared)) = target::choose(files, request) else { return false };

@@ -30,8 +30,9 @@ struct Stage {
     gradients: u32,
     /// Executables, by kind.
     execs: [Option<u32>; N_KINDS],
-    /// Whether some forwards are repeated and others not, and runs so far of those that are.
+    /// Whether it has a forward that `R` repeats and another one that it does not.
     repeats: bool,
+    /// Runs so far of the forward that `R` repeats.
     repeated: u32,
 }
 
@@ -214,7 +215,7 @@ fn missing(program: &Program, stage: &Stage, report: &mut Report) {
         let Some(index) = stage.execs[kind.index()] else { continue };
         let (runs, expected) = match kind {
             TaskKind::Update => (stage.of(kind), program.n_steps.saturating_mul(stage.updates)),
-            // Contents say that the repeated ones are these.
+            // The rules about contents check that these are the same microbatches.
             TaskKind::Recompute if stage.repeats => (stage.of(kind), stage.repeated),
             TaskKind::Forward | TaskKind::Recompute => (stage.of(kind), program.n_microbatches),
             // Counted with its halves, where some microbatches take those.

@@ -27,7 +27,7 @@ pub(super) struct ProgramTables {
     scratch: Vec<Bytes>,
     /// By slice, stage and kind.
     stages: Vec<StageExecs>,
-    /// Of stages that recompute some microbatches only: by microbatch, whether it is one of these.
+    /// For each stage that recomputes some microbatches, but not all: whether it recomputes each microbatch.
     recomputed: BTreeMap<StageId, Vec<bool>>,
     /// By exec.
     flows: Vec<Flow>,
@@ -367,7 +367,7 @@ impl ProgramTables {
     }
 }
 
-/// Whether `R` repeats the microbatch of a task, in a stage that recomputes only some.
+/// Whether the stage of a task recomputes some microbatches, but not all, and this one.
 fn is_repeated(recomputed: &BTreeMap<StageId, Vec<bool>>, task: Task) -> bool {
     recomputed.get(&task.stage).is_some_and(|own| own[task.microbatch.index()])
 }

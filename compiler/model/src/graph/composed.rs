@@ -29,7 +29,7 @@ pub(crate) fn scaled_sum(tape: &mut Tape, x: NodeId, axis: usize, times: u64) ->
     tape.scale(sum, times as f64)
 }
 
-/// A part of a tensor's elements, or several times these.
+/// A tensor times `above / below`.
 #[expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "the constant is an element of a tensor")]
 pub(crate) fn part(tape: &mut Tape, x: NodeId, above: u64, below: u64) -> NodeId {
     tape.scale(x, above as f64 / below as f64)

@@ -6,7 +6,7 @@
 //! its own, those of earlier ones carried over, and what such a product spreads over must pass
 //! through `causal_softmax`, so that no position sees a later one. Sums over the sequence are
 //! allowed on the way to the loss, of which a slice has its share: the loss is the mean over
-//! slices, each times its length over the mean one.
+//! slices, weighted by their lengths.
 
 mod several;
 
@@ -51,7 +51,7 @@ enum State {
 /// Which slice of a sequence.
 #[derive(Clone, Copy, Debug)]
 struct Slice<'a> {
-    /// By slice, how many positions it has.
+    /// The number of positions of each slice.
     sizes: &'a [u64],
     index: usize,
 }
@@ -103,7 +103,7 @@ pub(super) fn slices(model: &Model, schedule: &Schedule) -> Result<Vec<Model>, D
     all.collect::<Result<_, _>>().map_err(|error| vec![*error])
 }
 
-/// By slice, how many positions of the sequence it has.
+/// The number of positions of each slice.
 fn sizes(model: &Model, schedule: &Schedule) -> Result<Vec<u64>, Box<Diagnostic>> {
     let (count, shares) = (schedule.slices.count(), &schedule.shares);
     let error = |message: String| {
@@ -130,14 +130,14 @@ fn sizes(model: &Model, schedule: &Schedule) -> Result<Vec<u64>, Box<Diagnostic>
         }
         return Ok(vec![length / u64::from(count); count as usize]);
     }
-    // Both fit: lengths are sizes of tensors, and shares add up to few parts.
+    // Shares add up to at most 10^8.
     let total: u64 = shares.iter().map(|share| u64::from(*share)).sum();
     let parts = |share: &u32| length.saturating_mul(u64::from(*share));
     if shares.iter().any(|share| parts(share) % total != 0) {
         let words: Vec<String> = shares.iter().map(u32::to_string).collect();
         let unit = total / shares.iter().fold(total, |common, share| gcd(common, u64::from(*share)));
         let message = format!("a sequence of {length} positions cannot be cut in proportion to {}", words.join(", "));
-        let help = format!("cut a multiple of {unit} positions, or let the shares add up to {length}");
+        let help = format!("use a length that is a multiple of {unit}, or shares that add up to {length}");
         return Err(Box::new(error(message).help(help)));
     }
     Ok(shares.iter().map(|share| parts(share) / total).collect())

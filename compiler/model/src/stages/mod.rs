@@ -34,7 +34,7 @@ use weights::{PlacedWeights, place_weights};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Kinds {
     has: [bool; TaskKind::ALL.len()],
-    /// Whether it recomputes some microbatches, and not others.
+    /// Whether it recomputes some microbatches, but not all.
     keeps_some: bool,
 }
 
@@ -51,15 +51,11 @@ impl Kinds {
     /// What each stage of a schedule is asked for.
     pub fn of_schedule(schedule: &Schedule) -> Vec<Self> {
         let mut all = vec![Self::default(); schedule.n_stages()];
-        // By stage: how many forwards are not repeated.
-        let mut kept = vec![0_i64; schedule.n_stages()];
         for scheduled in schedule.orders.iter().flatten() {
-            let (kind, stage) = (scheduled.task.kind, scheduled.task.stage.index());
-            all[stage].has[kind.index()] = true;
-            kept[stage] += i64::from(kind == TaskKind::Forward) - i64::from(kind == TaskKind::Recompute);
+            all[scheduled.task.stage.index()].has[scheduled.task.kind.index()] = true;
         }
-        for (own, kept) in all.iter_mut().zip(kept) {
-            own.keeps_some = own.has(TaskKind::Recompute) && kept > 0;
+        for stage in schedule.recomputed_microbatches().into_keys() {
+            all[stage.index()].keeps_some = true;
         }
         all
     }
@@ -69,7 +65,7 @@ impl Kinds {
         self.has[kind.index()]
     }
 
-    /// Whether it recomputes some microbatches, and keeps what the forward of others saved.
+    /// Whether it recomputes some microbatches, but not all.
     pub const fn keeps_some(self) -> bool {
         self.keeps_some
     }

@@ -1,5 +1,5 @@
-//! Stage sets of models that are cut in slices: each slice has executables of its own, all share weights, and values
-//! too where they are equally long.
+//! Stage sets of models that are cut in slices: each slice has executables of its own. All slices share weights. They
+//! share values, too, if all have the same length.
 //!
 //! Executables of a slice read what earlier slices of the microbatch carry over, and hand the
 //! gradients of that back: the backward of slice q reads their sum over the slices after q, adds
@@ -25,7 +25,7 @@ pub(super) struct Position {
     pub index: u32,
     /// All of them.
     pub count: u32,
-    /// Whether all are equally long.
+    /// Whether all have the same length.
     pub is_equal: bool,
 }
 
@@ -38,7 +38,7 @@ impl Position {
     }
 }
 
-/// The stages of all slices, given the model of each, and whether all are equally long.
+/// The stages of all slices, given the model of each, and whether all have the same length.
 pub(crate) fn slice_set(slices: &[Model], is_equal: bool, request: &StageRequest<'_>) -> StageSet {
     let mut all = StageSet::default();
     let mut names: BTreeMap<String, ValueId> = BTreeMap::new();
@@ -79,7 +79,7 @@ pub(crate) fn slice_set(slices: &[Model], is_equal: bool, request: &StageRequest
     all
 }
 
-/// A value of all slices, or of one where its tensors have other shapes in others.
+/// Adds a value for this slice. Slices whose tensors have the same shapes share it.
 fn shared(
     values: &mut Vec<Value>,
     names: &mut BTreeMap<String, ValueId>,
@@ -89,7 +89,7 @@ fn shared(
     let is_own = match value.kind {
         ValueKind::SavedForInput | ValueKind::SavedForWeight | ValueKind::DeferredGradient => true,
         ValueKind::Data | ValueKind::Activation | ValueKind::Gradient => !slice.is_equal,
-        // What slices carry has their names already, and all others are the same for all slices.
+        // The names of carried values already have the slice. All others are the same for all slices.
         ValueKind::Carried
         | ValueKind::CarriedGradient
         | ValueKind::Parameters
@@ -110,7 +110,7 @@ pub(super) fn carry(values: &mut Vec<Value>, id: StageId, stage: &StageTape, sli
     if stage.carried.is_empty() {
         return;
     }
-    // What slice `of` carries through a port: its own, or what this one reads of it.
+    // The type of what slice `of` carries through a port.
     let ty = |port: usize, of: u32| {
         let past = stage.past.iter().find(|(_, other, behind)| *other == port && behind + of == slice.index);
         stage.tape.ty(past.map_or(stage.carried[port].0, |(node, ..)| *node))
@@ -157,7 +157,7 @@ pub(super) fn carry(values: &mut Vec<Value>, id: StageId, stage: &StageTape, sli
     }
 }
 
-/// A value with these tensors, and where each of them is.
+/// Adds a value with these tensors. Returns the place of each.
 fn bundle<'t>(
     values: &mut Vec<Value>,
     (name, kind, id): (String, ValueKind, StageId),

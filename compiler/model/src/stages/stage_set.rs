@@ -65,7 +65,7 @@ pub struct StageExecs {
     pub execs: [Option<ExecId>; TaskKind::ALL.len()],
     /// The executable that runs `B` and `W` together, even if the schedule has them as separate tasks.
     pub both: Option<ExecId>,
-    /// The forward that saves what the backward reads, where the stage recomputes other microbatches.
+    /// The forward that saves what the backward reads, if the stage recomputes other microbatches.
     pub keeping: Option<ExecId>,
 }
 

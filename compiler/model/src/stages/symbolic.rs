@@ -26,7 +26,7 @@ pub fn abstract_stages(kinds: &[Kinds], graph: &StageGraph) -> StageSet {
 }
 
 /// The same for a schedule without a model. Where microbatches are cut into slices, each saves as much and carries 64
-/// KiB to the later ones; where these differ in length, that is what the mean slice does.
+/// KiB to the later ones. If slices differ in length, this is the mean.
 pub fn abstract_of(kinds: &[Kinds], schedule: &Schedule) -> StageSet {
     let sequence = Sequence { slices: schedule.slices, shares: &schedule.shares };
     stages(kinds, &schedule.graph, sequence, schedule.n_microbatches)
@@ -36,7 +36,7 @@ pub fn abstract_of(kinds: &[Kinds], schedule: &Schedule) -> StageSet {
 #[derive(Clone, Copy)]
 struct Sequence<'a> {
     slices: Slices,
-    /// By slice, its share; empty where all are equal.
+    /// The share of each slice. Empty if all are equal.
     shares: &'a [u32],
 }
 
@@ -46,12 +46,12 @@ impl Sequence<'_> {
         self.shares.len().max(1)
     }
 
-    /// Behind the name of a value of a slice.
+    /// The end of the name of a slice's value.
     fn suffix(self, slice: usize) -> String {
         if self.shares.is_empty() { String::new() } else { format!(".q{slice}") }
     }
 
-    /// Bytes of a slice, given those of the mean one.
+    /// The bytes of a slice's value, if a slice of mean length has `mean` bytes.
     fn of(self, slice: usize, mean: Bytes) -> Bytes {
         let total: u64 = self.shares.iter().map(|share| u64::from(*share)).sum();
         let part = |share: &u32| (mean.0 * self.shares.len() as u64 * u64::from(*share) / total).max(1);
@@ -78,7 +78,7 @@ fn stages(kinds: &[Kinds], graph: &StageGraph, sequence: Sequence<'_>, n_microba
         let flops = if kind == TaskKind::Backward { 2 } else { 1 };
         Exec { slice, edge, ..Exec::new(kind, stage, operands, Body::Abstract, flops) }
     };
-    // What saves is the last task before the backward.
+    // `R` saves if there is one, else `F`.
     let saves = |kind, stage: StageId| {
         let asked = kinds[stage.index()];
         asked.has_backward() && (kind == TaskKind::Recompute || !asked.has(TaskKind::Recompute))
@@ -168,7 +168,7 @@ struct Values {
 }
 
 impl Values {
-    /// Of all slices, or of one that has its own length.
+    /// The values of all slices, or of one slice if they differ in length.
     fn add(
         values: &mut Vec<Value>,
         stage: StageId,
@@ -210,9 +210,9 @@ impl Values {
     }
 }
 
-/// What the slices of a stage carry to later ones; nothing where there is one.
+/// What the slices of a stage carry to later ones. Empty if there is only one slice.
 struct Carried {
-    /// By slice, or of all where these are equally long. The last one carries nothing.
+    /// One for all slices, or one for each if they differ in length. The last slice carries nothing.
     values: Vec<ValueId>,
     /// The gradients of what earlier slices carry, by slice from the second on.
     gradients: Vec<ValueId>,
@@ -266,8 +266,8 @@ impl Carried {
     }
 }
 
-/// The operands of a task, which perhaps saves what the backward reads. `kinds` lists the task kinds of each stage. At
-/// an edge, the operands of the most distant microbatches are missing.
+/// The operands of a task. `saves` says whether it saves what the backward reads, and `kinds` lists the task kinds of
+/// each stage. At an edge, the operands of the most distant microbatches are missing.
 fn operands(
     (kind, saves): (TaskKind, bool),
     values: &[Values],

@@ -154,7 +154,7 @@ pub fn least_work(schedule: &Schedule, dependencies: &Dependencies, costs: &Cost
 #[derive(Clone, Copy, Debug)]
 struct Share {
     stage: StageId,
-    /// Of the shortest slice.
+    /// What the shortest slice holds.
     held: Held,
     /// The most that a `B` gives back.
     part: u64,
@@ -322,7 +322,7 @@ impl Chain {
         };
         let step = |duration, (work, rest)| Step { duration, work, rest, ..Step::default() };
         let alone = |kind: TaskKind, stage| step(costs.of(kind, stage), work(stage, &|row| row[kind.index()]));
-        // Where some microbatches are recomputed, each may be one of the others, and all of these tasks are work.
+        // No single microbatch has to be recomputed, but all `R` together are work.
         let some = |stage| {
             let count = if is_whole { dependencies.n_recomputed(stage) } else { 0 };
             Step { rest: times(costs.of(TaskKind::Recompute, stage), count), ..Step::default() }

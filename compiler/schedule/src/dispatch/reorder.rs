@@ -38,12 +38,11 @@ const FINALISTS: usize = 2;
 pub fn reorder(schedule: Schedule, order: Order, costs: &Costs, saved: Option<&[Saved]>) -> (Schedule, Order) {
     let has_pairs = || schedule.orders.iter().flatten().any(|scheduled| scheduled.with_next);
     let reads_earlier = !schedule.graph.earlier().is_empty();
-    let is_varied = || schedule.placement.stages().any(|stage| order.dependencies.recomputes_some(stage));
     if schedule.placement.is_replicated()
         || schedule.placement.spread_stage().is_some()
         || reads_earlier
         || !schedule.shares.is_empty()
-        || is_varied()
+        || !schedule.recomputed_microbatches().is_empty()
         || has_pairs()
     {
         return (schedule, order);

@@ -228,9 +228,9 @@ pub struct Activations {
     pub whole: u64,
     /// By [`StageId`], in parts; where nothing is said, one each until `W`.
     stages: Vec<Held>,
-    /// By slice of a sequence, what it counts where the mean slice counts [`Self::mean`]; empty where all are equal.
+    /// The size of each slice, if the mean slice has the size [`Self::mean`]. Empty if all slices are equal.
     lengths: Vec<u64>,
-    /// What the mean slice counts.
+    /// The size of the mean slice.
     mean: u64,
 }
 
@@ -242,18 +242,18 @@ impl Default for Activations {
 }
 
 impl Activations {
-    /// What is held of a stage, in parts: of the mean slice, where slices differ.
+    /// What a stage holds, in parts. If slices differ in length, this is for the mean slice.
     pub fn of(&self, stage: StageId) -> Held {
         self.of_mean(stage).times(self.mean)
     }
 
-    /// What is held of a stage for the microbatch, or the slice, of a task, in parts.
+    /// What the stage of a task holds for its microbatch or slice, in parts.
     pub fn of_task(&self, task: Task) -> Held {
         let slice = task.microbatch.index().checked_rem(self.lengths.len());
         self.of_mean(task.stage).times(slice.map_or(self.mean, |slice| self.lengths[slice]))
     }
 
-    /// The least and the most that is held of any slice of a stage, in parts.
+    /// What a stage holds for its shortest and its longest slice, in parts.
     pub fn range(&self, stage: StageId) -> [Held; 2] {
         let ends = [self.lengths.iter().min(), self.lengths.iter().max()];
         ends.map(|length| self.of_mean(stage).times(length.copied().unwrap_or(self.mean)))
@@ -263,10 +263,10 @@ impl Activations {
         self.stages.get(stage.index()).copied().unwrap_or(Held::WHOLE)
     }
 
-    /// The same where slices have these shares of a sequence; nothing where all are equal.
+    /// The same for slices with these shares of the sequence. Empty shares mean equal slices.
     ///
     /// # Errors
-    /// Of how many parts an activation would have to be, if that is too many.
+    /// The number of parts that an activation would need, if that is too many.
     pub fn sliced(self, shares: &[u32]) -> Result<Self, u128> {
         let total: u128 = shares.iter().map(|share| u128::from(*share)).sum();
         let all = shares.iter().map(|share| u128::from(*share) * shares.len() as u128);
@@ -278,7 +278,7 @@ impl Activations {
         if whole > wide(MOST_PARTS) {
             return Err(whole);
         }
-        // The mean is a part of the whole, and a slice at most as many times as long as there are slices.
+        // All fit: the whole has at most 10^8 parts, and there are at most 1,024 slices.
         let part = |count: u128| u64::try_from(count / common).unwrap_or(u64::MAX);
         Ok(Self { whole: part(whole * common), lengths: all.map(part).collect(), mean: part(total), ..self })
     }

@@ -1,5 +1,5 @@
-//! Recomputation: which stages run their forward once more for the backward pass, of which
-//! microbatches, and where `R` stands in schedules that do not say it.
+//! Recomputation: which stages and microbatches run their forward again for the backward pass, and where `R`
+//! stands if the schedule does not say it.
 //!
 //! An `order` or a `block` may place `R` itself. Where a pipeline or the command line asks for it,
 //! `R` goes right before its backward: nobody else waits for it, and activations live shortest
@@ -14,14 +14,14 @@ use pipe_ir::task::{Task, TaskKind};
 use std::ops::Range;
 use std::str::FromStr;
 
-/// What is asked to recompute.
+/// The stages or microbatches that a user wants to recompute.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Recomputation {
     /// Every stage.
     All,
     /// The stages in these ranges.
     Stages(Vec<Range<u32>>),
-    /// By stage, these microbatches of a step, each slice counted as one.
+    /// For each stage: whether it recomputes each microbatch of a step. Each slice counts as one.
     Microbatches(Vec<Vec<bool>>),
 }
 
@@ -54,7 +54,7 @@ impl Recomputation {
         }
     }
 
-    /// Whether some stage is asked to for some microbatches only.
+    /// Whether some stage is to recompute some microbatches, but not all.
     pub fn is_varied(&self) -> bool {
         let Self::Microbatches(all) = self else { return false };
         all.iter().any(|own| own.contains(&true) && own.contains(&false))
@@ -94,9 +94,8 @@ pub fn added(schedule: &Schedule, is_asked: impl Fn(StageId, MicrobatchId) -> bo
     tasks.filter(|task| is_backward(task.kind) && is_asked(task)).count()
 }
 
-/// Lets stages recompute that do not yet: each `R` stands right before its backward, or before the
-/// two tasks that share the device of which that is one. A block has no `R` of microbatches that differ: leave it out
-/// first.
+/// Adds `R` to stages that have none. Each `R` stands right before its backward, or before the pair that has it. If
+/// microbatches differ, the schedule must not have a block.
 pub fn insert(schedule: &mut Schedule, is_asked: impl Fn(StageId, MicrobatchId) -> bool) {
     let has = recomputing(schedule);
     let wants = |kind: TaskKind, stage: StageId, microbatch: MicrobatchId| {

@@ -113,8 +113,7 @@ fn unsearchable(schedule: &Schedule, costs: &Costs) -> Option<(&'static str, &'s
     if schedule.slices.count() > 1 {
         return Some(("its microbatches are cut into slices", help));
     }
-    let dependencies = Dependencies::of(schedule);
-    if schedule.placement.stages().any(|stage| dependencies.recomputes_some(stage)) {
+    if !schedule.recomputed_microbatches().is_empty() {
         let help = "leave that out, and let the search choose stages that recompute with `--may-recompute`";
         return Some(("some of its stages recompute only some microbatches", help));
     }

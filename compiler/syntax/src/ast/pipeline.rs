@@ -61,7 +61,7 @@ pub enum PipelineItem {
     Frozen(FrozenStages),
     /// `recompute 0..2, 5, F[s, m] if m % 2 == 0`.
     Recompute {
-        /// Some tasks; none is those of all stages.
+        /// The entries. None means `all`.
         tasks: Option<Vec<Recomputed>>,
         /// The whole line.
         span: Span,
@@ -182,12 +182,12 @@ pub enum SettingValue {
     },
 }
 
-/// What runs its forward once more.
+/// An entry of `recompute`.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Recomputed {
-    /// A first stage with the end of its range, which is missing for a single stage.
+    /// A stage, or the first stage and the end of a range.
     Stages(Expr, Option<Expr>),
-    /// `F[s, m] if m % 2 == 0`: forwards for which the condition holds, which stands for the number.
+    /// `F[s, m] if m % 2 == 0`. The condition is in the place of the number.
     Tasks(TaskNumber),
 }
 

@@ -35,10 +35,10 @@ pub trait Arithmetic: Copy + fmt::Display {
     /// The whole number that this is, if it is one.
     fn as_whole(self) -> Option<i64>;
 
-    /// The whole number that this must be.
+    /// This value as a whole number.
     ///
     /// # Errors
-    /// What it is instead.
+    /// The value itself, if it is not whole.
     fn to_whole(self) -> Result<i64, Number>;
 
     /// `self < other`

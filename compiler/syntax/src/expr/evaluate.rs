@@ -130,7 +130,7 @@ impl<'a> Rule<'a> {
     }
 }
 
-/// The error of a value that is a floating-point number, and must be exact.
+/// The error for a floating-point value that must be exact.
 fn not_exact(value: f64, place: Span) -> Diagnostic {
     no_result(place, format!("the result is {value}"))
 }

@@ -1,5 +1,4 @@
-//! `recompute`: stages that run their forward once more, perhaps of some microbatches, in schedules that do not say it
-//! themselves.
+//! `recompute`: the stages or microbatches that run their forward again, if the schedule does not say it.
 
 use super::number::in_schedule;
 use super::rules::{Counts, counts};
@@ -16,7 +15,7 @@ use pipe_syntax::expr::scope::Fault;
 use pipe_syntax::limits::{Report, tasks};
 use pipe_syntax::source::Span;
 
-/// What a pipeline's line says, and where; nothing for `all`.
+/// The entries of a pipeline's line, and its place. None means `all`.
 pub(super) type Line<'a> = (&'a Option<Vec<Recomputed>>, Span);
 
 /// What a pipeline's line asks for, where `D`, `M` and `S` are known.
@@ -54,17 +53,17 @@ pub(super) fn recomputation(
     Some(Recomputation::Microbatches((0..schedule.n_stages()).map(of_stage).collect()))
 }
 
-/// `F[s, m] if m % 2 == 0`: by stage and microbatch, whether it is one.
+/// Evaluates `F[s, m] if m % 2 == 0` for each stage and microbatch.
 fn microbatches(tasks: &TaskNumber, schedule: &Schedule, known: &Known<'_>) -> Result<Recomputation, Fault> {
     let Counts { kind, stages, microbatches, slices } = counts(tasks, schedule)?;
     if kind != TaskKind::Forward {
-        let message = format!("`{}` is recomputed, but only forwards run once more", kind.letters());
-        let error = Diagnostic::error(Code::OutOfRange, tasks.name.span, "no forward", message);
+        let message = format!("`{}` cannot be recomputed; only `F` can", kind.letters());
+        let error = Diagnostic::error(Code::OutOfRange, tasks.name.span, "not a forward", message);
         return Err(Box::new(error.help("name the forwards, as in `recompute F[s, m] if m % 2 == 0`")));
     }
     if tasks.variables.is_empty() {
-        let message = format!("`{}` names no stage or microbatch that the condition is about", tasks.name.text);
-        let error = Diagnostic::error(Code::OutOfRange, tasks.name.span, "numbers, and no names", message);
+        let message = format!("`{}` has numbers, but a condition needs names", tasks.name.text);
+        let error = Diagnostic::error(Code::OutOfRange, tasks.name.span, "expected names, as in `F[s, m]`", message);
         return Err(Box::new(
             error.help("write stages alone, as in `recompute 0..2`, or names: `F[s, m] if m % 2 == 0`"),
         ));
@@ -81,7 +80,7 @@ fn microbatches(tasks: &TaskNumber, schedule: &Schedule, known: &Known<'_>) -> R
                 own.extend(std::iter::repeat_n(holds, (all_slices / slices) as usize));
             }
         }
-        // Where the microbatch is not named, all are alike.
+        // If the rule has no name for the microbatch, all are alike.
         by_stage.push(own.repeat((all / microbatches) as usize));
     }
     Ok(Recomputation::Microbatches(by_stage))
@@ -93,8 +92,8 @@ fn number(expr: &Expr, values: &Known<'_>) -> Result<u32, Fault> {
         named = named.or(matches!(&part.kind, ExprKind::Name(name) if name == "F").then_some(part.span));
     });
     if let Some(span) = named {
-        let message = "a stage is a number, and forwards have a condition";
-        let error = Diagnostic::error(Code::UnknownName, span, "no stage", message);
+        let message = "`F` is not a stage";
+        let error = Diagnostic::error(Code::UnknownName, span, "expected a number", message);
         return Err(Box::new(error.help("write `recompute 3` for a stage, or `recompute F[s, m] if m % 2 == 0`")));
     }
     let value = evaluate(expr, values)?;
@@ -124,17 +123,18 @@ pub(super) fn apply(asked: &Recomputation, place: Option<Span>, schedule: &mut S
             report.add(error);
             return;
         }
-        // It repeats what it says of one microbatch.
+        // All microbatches of a block are alike.
         schedule.block = None;
     }
     insert(schedule, is_asked);
 }
 
-/// Why microbatches of a schedule cannot differ.
+/// The error for a schedule whose microbatches must recompute alike.
 fn repeated(schedule: &Schedule, span: Span) -> Option<Diagnostic> {
     let Some(window) = &schedule.window else { return all_alike(schedule, span) };
-    let message = format!("`weights {}` repeats a block, whose microbatches are alike", window.weights.word());
-    let error = Diagnostic::error(Code::OutOfRange, span, "some microbatches", message);
+    let message =
+        format!("`weights {}` repeats a block, so all microbatches must recompute alike", window.weights.word());
+    let error = Diagnostic::error(Code::OutOfRange, span, "recomputes only some", message);
     let help = "recompute all microbatches of a stage, or none";
     Some(error.label(window.span, "repeats a block").help(help))
 }

@@ -82,9 +82,9 @@ pub(super) struct Writer<'a> {
     /// Whole ones.
     pub(super) n_microbatches: u32,
     pub(super) slices: Slices,
-    /// By slice, its share of the sequence; empty where all are equal.
+    /// The share of the sequence of each slice. Empty if all are equal.
     shares: Vec<u32>,
-    /// The slot of `Q`, the number of slices, where nothing else has that name.
+    /// The slot of `Q`, the number of slices. None if something else has that name.
     slice_count: Option<usize>,
     pub(super) placement: Placement,
     pub(super) steps: Steps,

@@ -139,12 +139,14 @@ fn read_by<'a>(
     Ok(())
 }
 
-/// Why microbatches of a schedule must be alike, where some of its stages read earlier ones, and a line says that they
-/// are not.
+/// The error for a line that recomputes only some microbatches, if stages read earlier microbatches.
 pub(in crate::elaborate) fn all_alike(schedule: &Schedule, line: Span) -> Option<Diagnostic> {
     (!schedule.graph.earlier().is_empty()).then(|| {
-        let message = format!("stages of `{}` read earlier microbatches, so all have to be alike", schedule.name);
-        let error = Diagnostic::error(Code::OutOfRange, line, "some microbatches", message);
+        let message = format!(
+            "stages of `{}` read earlier microbatches, so all microbatches must recompute alike",
+            schedule.name
+        );
+        let error = Diagnostic::error(Code::OutOfRange, line, "recomputes only some", message);
         error.label(schedule.span, "reads earlier microbatches").help("recompute all microbatches of a stage, or none")
     })
 }

@@ -1,21 +1,21 @@
-//! `slices`: in how many slices microbatches are cut, or how long each slice is.
+//! `slices`: the number of slices of a microbatch, or the share of each slice.
 
 use super::Writer;
-use pipe_schedule::policy::activation::Activations;
+use pipe_schedule::policy::activation::{Activations, MOST_PARTS};
 use pipe_syntax::ast::{Expr, ExprKind};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::scope::{Fault, Type};
 use pipe_syntax::limits::{MAX_SLICES, within};
 
-const WHOLE: &str = "shares are whole numbers, and count in proportion: `[2, 1, 1]` is a half and two quarters";
+const WHOLE: &str = "shares are whole numbers: `[2, 1, 1]` gives a half and two quarters";
 
-/// The error of a list that has something else than whole numbers.
+/// Adds a help to the error for a list with something other than whole numbers.
 fn whole(fault: Fault, written: &Expr) -> Fault {
     let is_list = matches!(written.kind, ExprKind::List(_)) && fault.code == Code::WrongType;
     if is_list { Box::new(Diagnostic { fix: None, ..*fault }.help(WHOLE)) } else { fault }
 }
 
-/// How many slices there are, and by slice its share of the sequence; none where all are equal.
+/// The number of slices, and the share of each. The shares are empty if all are equal.
 pub(super) fn count<'a>(writer: &mut Writer<'a>, written: &'a Expr) -> Result<(u32, Vec<u32>), Fault> {
     let code = writer.scope.number_or_list(written).map_err(|fault| whole(fault, written))?;
     if !matches!(code.ty, Type::List(_)) {
@@ -33,7 +33,7 @@ pub(super) fn count<'a>(writer: &mut Writer<'a>, written: &'a Expr) -> Result<(u
     });
     let shares: Vec<u32> = shares.collect::<Result<_, _>>()?;
     if let Err(parts) = Activations::default().sliced(&shares) {
-        let message = format!("activations of these slices would have to be counted in {parts} parts each");
+        let message = format!("these shares need {parts} parts per activation, and at most {MOST_PARTS} are possible");
         let error = Diagnostic::error(Code::TooLarge, written.span, "too many digits", message);
         return Err(Box::new(error.help("write shares with few digits, such as `[5, 4, 4, 3]`")));
     }

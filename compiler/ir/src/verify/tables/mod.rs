@@ -147,7 +147,7 @@ fn exec_row(program: &Program, kept: &BTreeSet<ValueId>, exec: &Exec) -> Result<
     stage(program, exec.stage)?;
     stream::slice(program, exec)?;
     if exec.is_repeated && exec.kind != TaskKind::Forward {
-        return Err("only a forward is repeated".to_owned());
+        return Err("only a forward can be repeated".to_owned());
     }
     let mut seen = BTreeSet::new();
     for operand in &exec.operands {

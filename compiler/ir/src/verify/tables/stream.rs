@@ -28,7 +28,7 @@ pub(super) fn check(program: &Program, report: &mut Report) -> bool {
     let (count, slices) = (program.n_microbatches, program.n_slices);
     let shares = &program.slice_shares;
     if !shares.is_empty() && (shares.len() != slices as usize || shares.contains(&0)) {
-        report.error(Place::Program, format!("{slices} slices need as many shares, each 1 or more, not {shares:?}"));
+        report.error(Place::Program, format!("expected {slices} shares, each at least 1, found {shares:?}"));
         return false;
     }
     let is_whole = slices != 0 && count.is_multiple_of(slices);
@@ -111,7 +111,7 @@ fn out_of_step<'e>(program: &Program, exec: &'e Exec, microbatch: MicrobatchId) 
     others.find(|operand| step(own + i64::from(operand.ahead)) != step(own))
 }
 
-/// Checks that a tensor of data has positions to be cut, and that the whole one is a tensor where all slices are equal.
+/// Checks that a tensor of data can be cut. If all slices are equal, the whole tensor is checked, too.
 pub(super) fn data(program: &Program, slot: &TensorSlot) -> Result<(), String> {
     if program.n_slices == 1 {
         return Ok(());
@@ -122,7 +122,7 @@ pub(super) fn data(program: &Program, slot: &TensorSlot) -> Result<(), String> {
     if program.slice_shares.is_empty() { whole(program, slot, 0).map(drop) } else { Ok(()) }
 }
 
-/// Checks that a value may hold the data of a microbatch: each of its tensors is a slice of a whole one.
+/// Checks that a value can hold the data of a microbatch: each of its tensors has the size of the slice.
 pub(super) fn load(program: &Program, value: &Value, microbatch: MicrobatchId) -> Result<(), String> {
     if program.slice_shares.is_empty() {
         return Ok(());
@@ -131,7 +131,7 @@ pub(super) fn load(program: &Program, value: &Value, microbatch: MicrobatchId) -
     value.tensors.iter().try_for_each(whole).map_err(|message| format!("`{}`: {message}", value.name))
 }
 
-/// Checks that executables of all slices read slices of the same data.
+/// Checks that all executables read slices of sequences of the same length.
 pub(super) fn wholes(program: &Program, report: &mut Report) {
     let mut known: BTreeMap<&str, u64> = BTreeMap::new();
     for (index, exec) in program.execs.iter().enumerate().filter(|_| !program.slice_shares.is_empty()) {
@@ -141,20 +141,21 @@ pub(super) fn wholes(program: &Program, report: &mut Report) {
             let first = *known.entry(&slot.name).or_insert(length);
             if first != length {
                 let name = &slot.name;
-                let message = format!("it reads `{name}` of {length} positions, of which others read {first}");
+                let message = format!("`{name}` has {length} positions here, and {first} in other executables");
                 report.error(Place::Exec(u32::try_from(index).unwrap_or(u32::MAX)), message);
             }
         }
     }
 }
 
-/// The positions of the whole tensor of which this one, of a slice, is a part: along its second axis.
+/// The length of the sequence that a tensor of a slice is cut from.
 fn whole(program: &Program, slot: &TensorSlot, slice: u32) -> Result<u64, String> {
     let mut whole = slot.ty.clone();
     let size = whole.shape.get_mut(1).ok_or("data is cut along its second axis, and it has none")?;
     let own = *size;
     let place = Slicing::of(program).place(slice, own);
-    let place = place.ok_or_else(|| format!("a slice q{slice} of {own} positions is none of a sequence"))?;
+    let place = place
+        .ok_or_else(|| format!("q{slice} has {own} positions, so another slice would not have whole positions"))?;
     *size = place.length;
     graphs::tensor(&whole).map_err(|message| format!("before it is cut, {message}"))?;
     Ok(place.length)

@@ -184,8 +184,8 @@ fn condition_behind_value(view: &View<'_>) -> Option<Mistake> {
             let are_names = (start..view.at).all(is_name);
             let names = if are_names { view.slice(start, view.at - 1) } else { "s, m" };
             let meant = format!("F[{names}] if {condition}");
-            let message = "only forwards are recomputed under a condition";
-            let mistake = Mistake::new(view.span(start, view.at - 1), "no forward", message)
+            let message = "`recompute` with a condition needs `F[..]`";
+            let mistake = Mistake::new(view.span(start, view.at - 1), "not a forward", message)
                 .help(format!("write `recompute {meant}`"))
                 .replace(view.span(start, last), meant);
             return if are_names { mistake } else { mistake.guess() };
