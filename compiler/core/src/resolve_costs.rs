@@ -28,7 +28,10 @@ pub fn costs(request: &Request, pipeline: Option<&Pipeline>, stages: &StageSet, 
         given if request.profile.is_some() || request.cluster.is_some() => {
             of_stages(&given.unwrap_or_default(), schedule.n_stages())
         }
-        given => freeze::costs(schedule, of_stages(&given.unwrap_or_default(), schedule.n_stages())),
+        given => {
+            let given = given.unwrap_or_else(|| StageCosts::default().of_parts(&schedule.parts));
+            freeze::costs(schedule, of_stages(&given, schedule.n_stages()))
+        }
     };
     match speeds(request, pipeline) {
         Some((speeds, _)) => speeds.applied(costs, schedule),
@@ -65,10 +68,11 @@ pub(crate) fn given(
     stages: &StageSet,
     schedule: &Schedule,
 ) -> Option<StageCosts> {
-    match cluster::target(request, pipeline, stages, schedule) {
+    let given = match cluster::target(request, pipeline, stages, schedule) {
         Some(target) => Some(target.given(request, target.tasks(), target.links())),
         None => request.given(pipeline),
-    }
+    };
+    given.map(|given| given.of_parts(&schedule.parts))
 }
 
 /// The halves of backwards whose costs follow from `BW`, under the costs that go with a target.

@@ -14,6 +14,7 @@ impl Walker {
                 ScheduleItem::Place { stage, microbatch, .. } => {
                     std::iter::once(stage).chain(microbatch).for_each(|name| self.bind_once(name));
                 }
+                ScheduleItem::Parts(parts) => self.bind_once(&parts.stage),
                 ScheduleItem::Reads(reads) => self.bind_once(&reads.stage),
                 ScheduleItem::Frozen(frozen) => frozen.rule.iter().for_each(|(stage, _)| self.bind_once(stage)),
                 ScheduleItem::Block(block) => block.names().for_each(|name| self.bind_once(name)),
@@ -21,6 +22,7 @@ impl Walker {
                 ScheduleItem::Stages { .. }
                 | ScheduleItem::Slices { .. }
                 | ScheduleItem::Slots { .. }
+                | ScheduleItem::Lane(_)
                 | ScheduleItem::Weights { .. }
                 | ScheduleItem::Require { .. }
                 | ScheduleItem::Reorder { .. } => {}
@@ -30,9 +32,10 @@ impl Walker {
             match item {
                 ScheduleItem::Stages { count, .. } | ScheduleItem::Slices { count, .. } => self.value(count),
                 ScheduleItem::Place { device, .. } => self.value(device),
-                ScheduleItem::Slots { durations, .. } => self.values(durations.iter().map(|(_, slots)| slots)),
+                ScheduleItem::Slots { durations, .. } => self.values(durations.iter().map(|entry| &entry.slots)),
                 ScheduleItem::Weights { branches, .. } => self.values(branches.iter().map(|(condition, _)| condition)),
                 ScheduleItem::Require { condition, .. } => self.value(condition),
+                ScheduleItem::Parts(parts) => parts.list.each_expr(&mut |expr| self.value(expr)),
                 ScheduleItem::Reads(reads) => self.value(&reads.sources),
                 ScheduleItem::Frozen(frozen) => self.values(frozen.rule.iter().map(|(_, condition)| condition)),
                 ScheduleItem::Let(binding) => self.value(&binding.value),
@@ -42,7 +45,7 @@ impl Walker {
                     self.values(block.tasks.iter().filter_map(|task| task.at.as_ref()));
                 }
                 ScheduleItem::Order(order) => self.within(|walker| walker.statements(&order.body)),
-                ScheduleItem::Reorder { .. } => {}
+                ScheduleItem::Lane(_) | ScheduleItem::Reorder { .. } => {}
             }
         }
     }
@@ -175,6 +178,11 @@ impl Walker {
             PipelineItem::Microbatches { count, .. } => self.value(count),
             PipelineItem::Cut { layers, .. } => self.values(layers),
             PipelineItem::Zero { stage, .. } => self.value(stage),
+            PipelineItem::Lane(_) => {}
+            PipelineItem::Parts(parts) => self.within(|walker| {
+                walker.bind(NameKind::Variable, &parts.stage, parts.stage.span);
+                parts.list.each_expr(&mut |expr| walker.value(expr));
+            }),
             PipelineItem::Frozen(frozen) => self.within(|walker| {
                 if let Some((stage, condition)) = &frozen.rule {
                     walker.bind(NameKind::Variable, stage, stage.span);

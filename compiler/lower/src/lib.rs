@@ -110,9 +110,14 @@ pub struct Options {
     pub apart: Vec<bool>,
 }
 
-/// Says why a schedule has no program: an instruction runs on one device, so a stage that lives on
-/// several at once would have to be divided among them.
+/// Says why a schedule has no program. An instruction runs on one device, so a stage that lives on several at once would
+/// have to be divided among them. And an instruction runs a whole stage, so parts of stages have none.
 pub fn undivided(schedule: &Schedule) -> Option<Diagnostic> {
+    if !schedule.parts.is_empty() {
+        let message = format!("`{}` runs parts of stages, and what each part computes is not known", schedule.name);
+        let error = Diagnostic::error(Code::UndividedStage, schedule.span, "this has no instructions", message);
+        return Some(error.help("leave `parts` out; `check` and `plot` take schedules with parts"));
+    }
     let stage = schedule.placement.spread_stage()?;
     let devices = names(schedule.placement.devices(stage, MicrobatchId(0)));
     let message =

@@ -23,7 +23,7 @@ pub(crate) fn by_hand(placement: &[u32], n_microbatches: u32, devices: &[&str]) 
         };
         let origin = u16::try_from(origins.len()).expect("few origins");
         origins.push(span(u32::from(origin)));
-        ScheduledTask { task, origin, with_next: false }
+        ScheduledTask::new(task, origin)
     };
     let orders = devices.iter().map(|line| line.split_whitespace().map(&mut scheduled).collect()).collect();
     schedule(placement, n_microbatches, orders, origins, None)
@@ -51,12 +51,13 @@ pub(crate) fn block(placement: &[u32], n_microbatches: u32, period: u64, text: &
             let BlockTask { kind, stage, slot, origin, .. } = *task;
             let task = Task { kind, stage, microbatch: MicrobatchId(microbatch) };
             let start = slot + u64::from(microbatch) * period;
-            orders[placement[stage.index()] as usize].push((start, ScheduledTask { task, origin, with_next: false }));
+            orders[placement[stage.index()] as usize].push((start, ScheduledTask::new(task, origin)));
         }
     }
     orders.iter_mut().for_each(|order| order.sort_by_key(|(start, _)| *start));
     let orders = orders.into_iter().map(|order| order.into_iter().map(|(_, task)| task).collect()).collect();
-    let block = Block { microbatches: 1, period, every: None, slots, durations: [1, 1, 1, 2, 1, 0], only: None };
+    let durations = [1, 1, 1, 2, 1, 0];
+    let block = Block { microbatches: 1, period, every: None, slots, durations, of_parts: Vec::new(), only: None };
     schedule(placement, n_microbatches, orders, origins, Some(block))
 }
 
@@ -127,7 +128,7 @@ pub(crate) fn greedy(
             waiting.push(Task { kind, stage: StageId::from_index(stage), microbatch: MicrobatchId(microbatch) });
         }
     }
-    let all = waiting.iter().map(|task| ScheduledTask { task: *task, origin: 0, with_next: false }).collect();
+    let all = waiting.iter().map(|task| ScheduledTask::new(*task, 0)).collect();
     let mut unordered = schedule(placement, n_microbatches, vec![all], vec![span(0)], None);
     unordered.graph = graph.clone();
     let dependencies = crate::dependencies::Dependencies::of(&unordered);
@@ -140,7 +141,7 @@ pub(crate) fn greedy(
         let runs = |task: Task| dependencies.inputs(task).all(|input| waiting.iter().all(|(_, other)| *other != input));
         let next = waiting.iter().position(|(_, task)| runs(*task)).expect("tasks wait for earlier ones only");
         let (_, task) = waiting.remove(next);
-        orders[placement[task.stage.index()] as usize].push(ScheduledTask { task, origin: 0, with_next: false });
+        orders[placement[task.stage.index()] as usize].push(ScheduledTask::new(task, 0));
     }
     Schedule { graph: graph.clone(), ..schedule(placement, n_microbatches, orders, vec![span(0)], None) }
 }
@@ -164,6 +165,7 @@ fn schedule(
         shares: Vec::new(),
         placement: Placement::of_stages(placement.iter().map(|device| DeviceId(*device)).collect::<Vec<_>>()),
         window: None,
+        parts: crate::parts::StageParts::default(),
         activations: crate::policy::activation::Activations::default(),
         graph: StageGraph::chain(placement.len()),
         placement_span: Span { file: FileId(0), start: 2, end: 3 },

@@ -1,6 +1,7 @@
 //! Orders as evidence: all tasks in an order in which nothing waits forever. [`crate::check::dependencies`] finds it.
 
 use crate::dependencies::{Dependencies, TaskTable};
+use crate::lanes::waits;
 use crate::schedule::Schedule;
 use crate::timing::latency::Latency;
 use crate::units::Ticks;
@@ -45,7 +46,7 @@ impl Order {
     }
 
     /// What a node of the sequence waits for beside its devices: where each input of its tasks stands, and how long it
-    /// is on its way from there. Whatever replays an order asks this.
+    /// is on its way from there; where there are lanes, also what the list of the device waits for. Whatever replays an order asks this.
     pub fn inputs<'a>(
         &'a self,
         schedule: &'a Schedule,
@@ -54,10 +55,12 @@ impl Order {
     ) -> impl Iterator<Item = (Position, Ticks)> + 'a {
         let node = schedule.node(slot.device, slot.position as usize);
         let devices = schedule.devices_of(node[0].task);
-        node.iter().flat_map(|one| self.dependencies.inputs(one.task)).map(move |input| {
+        let inputs = node.iter().flat_map(|one| self.dependencies.inputs(one.task)).map(move |input| {
             let from = Position::new(schedule.device_of(input), self.position(input));
-            (from, latency.between_sets(schedule.devices_of(input), devices))
-        })
+            (from, schedule.hop(latency, schedule.devices_of(input), devices))
+        });
+        let waits = waits(schedule, slot.device, slot.position as usize);
+        inputs.chain(waits.map(|(queue, position)| (Position::new(queue, position), Ticks::ZERO)))
     }
 
     /// The devices of a node of the sequence, each with where it stands in its order.

@@ -1,11 +1,13 @@
 //! Schedules: what is done, where, and in which order on each device. Nothing here knows when.
 
+use crate::parts::StageParts;
 use crate::placement::Placement;
 use crate::policy::activation::Activations;
 use crate::policy::frozen::Frozen;
 use crate::slices::Slices;
 use crate::stage_graph::StageGraph;
-use crate::units::Units;
+use crate::timing::latency::Latency;
+use crate::units::{Ticks, Units};
 use crate::window::Window;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
@@ -21,9 +23,16 @@ pub struct ScheduledTask {
     pub origin: u16,
     /// Whether it shares the device with the task that stands after it: a forward, and then its partner.
     pub with_next: bool,
+    /// Its place in the list of its device, where lanes have orders of their own; otherwise 0.
+    pub at: u32,
 }
 
 impl ScheduledTask {
+    /// A task that has its device for itself.
+    pub const fn new(task: Task, origin: u16) -> Self {
+        Self { task, origin, with_next: false, at: 0 }
+    }
+
     /// How many tasks of an order a run is, from the first on: one, or both halves of a backward that run
     /// at once. None where the order begins with another.
     pub fn run_by(order: &[Self], run: Task) -> Option<usize> {
@@ -57,27 +66,26 @@ pub struct Block {
     pub slots: Vec<BlockTask>,
     /// Slots that one task of a kind takes, by [`TaskKind::index`].
     pub durations: [u64; TaskKind::ALL.len()],
+    /// The same for each part of a stage, by [`StageId`]. Empty if stages have no parts.
+    pub of_parts: Vec<[u64; TaskKind::ALL.len()]>,
     /// The only number of microbatches that the block is for, where its text names `M`: it is never repeated further.
     pub only: Option<u32>,
 }
 
 impl Block {
-    /// Slots that a task of a kind takes.
-    pub fn duration(&self, kind: TaskKind) -> u64 {
-        self.durations[kind.index()]
+    /// Slots that a task takes.
+    pub fn duration(&self, task: &BlockTask) -> u64 {
+        self.durations_of(task.stage)[task.kind.index()]
+    }
+
+    /// Slots that one task of a stage takes, by [`TaskKind::index`].
+    pub fn durations_of(&self, stage: StageId) -> &[u64; TaskKind::ALL.len()] {
+        self.of_parts.get(stage.index()).unwrap_or(&self.durations)
     }
 
     /// First slot after a task of the first block.
     pub fn end(&self, task: &BlockTask) -> u64 {
-        task.slot.saturating_add(self.duration(task.kind))
-    }
-
-    /// What a task is called: `F s0`, and `F s0 m1` where a block has several microbatches.
-    pub fn name(&self, task: &BlockTask) -> String {
-        match self.microbatches {
-            1 => format!("`{} {}`", task.kind.letters(), task.stage),
-            _ => format!("`{} {} {}`", task.kind.letters(), task.stage, task.microbatch),
-        }
+        task.slot.saturating_add(self.duration(task))
     }
 }
 
@@ -116,12 +124,14 @@ pub struct Schedule {
     pub window: Option<Window>,
     /// Where the placement was written, for errors about it.
     pub placement_span: Span,
+    /// The parts of stages. If there are any, all tables by stage have a row for each part.
+    pub parts: StageParts,
     /// Which stages read which: those of the model, or a chain.
     pub graph: StageGraph,
     /// What the activations of each stage count.
     pub activations: Activations,
-    /// What each device does, in order, by [`DeviceId`]. Its length is the number of devices. A
-    /// task that occupies several devices stands in the order of each.
+    /// What each device does, in order, by [`DeviceId`]; behind the devices, what each lane of each device does (see
+    /// [`crate::parts`]). A task that occupies several devices stands in the order of each.
     pub orders: Vec<Vec<ScheduledTask>>,
     /// Statements that tasks come from.
     pub origins: Vec<Span>,
@@ -146,12 +156,61 @@ impl Schedule {
 
     /// Number of devices.
     pub fn n_devices(&self) -> usize {
+        self.n_queues() / (1 + self.parts.lanes().len())
+    }
+
+    /// Number of orders: devices, and the lanes of each.
+    pub fn n_queues(&self) -> usize {
         self.orders.len()
     }
 
-    /// Number of stages.
+    /// Number of stages in tables: each part counts as one.
     pub fn n_stages(&self) -> usize {
         self.placement.n_stages()
+    }
+
+    /// Number of stages, whatever parts they have.
+    pub fn n_whole_stages(&self) -> usize {
+        self.parts.n_stages(self.n_stages())
+    }
+
+    /// What a stage or part is called: `s1`, `s1.dispatch`.
+    pub fn stage_name(&self, stage: StageId) -> String {
+        self.parts.name(stage)
+    }
+
+    /// What the tasks of a kind of a stage or part are called: `F s1`, `F.dispatch s1`.
+    pub fn kind_name(&self, kind: TaskKind, stage: StageId) -> String {
+        self.parts.task(kind, stage)
+    }
+
+    /// What a task is called: `F s1 m0`, `F.dispatch s1 m0 q1`.
+    pub fn task_name(&self, task: Task) -> String {
+        format!("{} {}", self.kind_name(task.kind, task.stage), self.slices.name(task.microbatch))
+    }
+
+    /// What a device or lane is called: `d1`, `link of d1`.
+    pub fn device_name(&self, queue: DeviceId) -> String {
+        self.parts.queue_name(queue, self.n_devices())
+    }
+
+    /// `d1's`, or `link of d1's`: before the name of a task.
+    pub fn whose(&self, queue: DeviceId) -> String {
+        format!("{}'s", self.device_name(queue))
+    }
+
+    /// How long a transfer takes from some devices or lanes to others.
+    pub fn hop(&self, latency: &Latency, from: &[DeviceId], to: &[DeviceId]) -> Ticks {
+        if self.parts.lanes().is_empty() {
+            return latency.between_sets(from, to);
+        }
+        let n_devices = self.n_devices();
+        let devices = |queues: &[DeviceId]| {
+            let mut devices: Vec<_> = queues.iter().map(|queue| self.parts.device(*queue, n_devices)).collect();
+            devices.sort_unstable();
+            devices
+        };
+        latency.between_sets(&devices(from), &devices(to))
     }
 
     /// For each stage that recomputes some microbatches, but not all: whether it recomputes each microbatch.
@@ -194,7 +253,7 @@ impl Schedule {
     /// or what an activation is counted in.
     fn n_shares(&self) -> usize {
         let each = usize::try_from(self.activations.whole).unwrap_or(usize::MAX);
-        self.n_stages().saturating_mul(self.slices.count() as usize).saturating_mul(each)
+        self.n_whole_stages().saturating_mul(self.slices.count() as usize).saturating_mul(each)
     }
 
     /// What a device does at a position: one task, or two that share it. A device starts them when

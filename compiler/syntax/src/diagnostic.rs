@@ -118,6 +118,8 @@ codes! {
     MixedBackward "mixed-backward"
     /// Two tasks cannot share a device.
     WrongPair "wrong-pair"
+    /// A part that does not exist, or cannot be what its line says.
+    WrongPart "wrong-part"
     /// A stage is placed on a device that does not exist.
     StageOffDevices "stage-off-devices"
     /// A task is in the order of a device that its stage does not live on.

@@ -60,6 +60,12 @@ fn is_uniform(schedule: &Schedule, mentions: impl Fn(&Expr) -> bool) -> bool {
             ScheduleItem::Stages { count: expr, .. }
             | ScheduleItem::Slices { count: expr, .. }
             | ScheduleItem::Place { device: expr, .. } => !mentions(expr),
+            ScheduleItem::Lane(_) => true,
+            ScheduleItem::Parts(parts) => {
+                let mut found = false;
+                parts.list.each_expr(&mut |expr| found |= mentions(expr));
+                !found
+            }
             ScheduleItem::Reads(reads) => !mentions(&reads.sources),
             ScheduleItem::Frozen(frozen) => !frozen.rule.iter().any(|(_, condition)| mentions(condition)),
             ScheduleItem::Let(binding) => !mentions(&binding.value),
@@ -69,7 +75,7 @@ fn is_uniform(schedule: &Schedule, mentions: impl Fn(&Expr) -> bool) -> bool {
                 !defaults && !matches!(&function.body, FunctionBody::Value(value) if mentions(value))
             }
             ScheduleItem::Require { .. } | ScheduleItem::Reorder { .. } => true,
-            ScheduleItem::Slots { durations, .. } => !durations.iter().any(|(_, slots)| mentions(slots)),
+            ScheduleItem::Slots { durations, .. } => !durations.iter().any(|entry| mentions(&entry.slots)),
             ScheduleItem::Block(block) => {
                 let slots = || block.tasks.iter().filter_map(|task| task.at.as_ref());
                 let sizes = || block.microbatches.iter().chain([&block.period]);

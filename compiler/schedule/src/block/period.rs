@@ -83,7 +83,7 @@ mod tests {
             origin: 0,
         };
         let slots = (0..microbatches).map(task).collect();
-        Block { microbatches, period: 10, every: None, slots, durations: [1; 6], only: None }
+        Block { microbatches, period: 10, every: None, slots, durations: [1; 6], of_parts: Vec::new(), only: None }
     }
 
     fn places(turn: &Turn) -> Vec<Vec<(u32, u64)>> {

@@ -62,14 +62,15 @@ pub fn lower_bound(
     let stages = shares(schedule, activations);
     let mut best = Bound { makespan: Ticks::ZERO, kind: BoundKind::Work, device: DeviceId(0) };
     for (device, stages) in stages.iter().enumerate().filter(|(_, stages)| !stages.is_empty()) {
-        let (device, memory) = (DeviceId::from_index(device), memory[device]);
+        let (device, memory) = (DeviceId::from_index(device), memory.get(device).copied());
         // Both hold nothing.
         let is_free = |stage| dependencies.recomputes(stage) || !schedule.frozen.has_backward(stage);
         let is_free = stages.iter().any(|share| is_free(share.stage));
         let candidates = [
             (BoundKind::Work, work(&chain, stages)),
-            (BoundKind::Warmup, if is_free { Ticks::ZERO } else { warmup(&chain, stages, memory) }),
-            (BoundKind::Area, area(&chain, stages, memory)),
+            // Lanes hold nothing.
+            (BoundKind::Warmup, memory.filter(|_| !is_free).map_or(Ticks::ZERO, |memory| warmup(&chain, stages, memory))),
+            (BoundKind::Area, memory.map_or(Ticks::ZERO, |memory| area(&chain, stages, memory))),
         ];
         for (kind, makespan) in candidates {
             if makespan > best.makespan {
@@ -147,7 +148,7 @@ pub fn least_work(schedule: &Schedule, dependencies: &Dependencies, costs: &Cost
         steps.into_iter().fold(Ticks::ZERO, |sum, work| sum + work)
     };
     let of_device = |stages: &Vec<Share>| stages.iter().map(of_share).fold(Ticks::ZERO, |sum, work| sum + work);
-    shares(schedule, &schedule.activations).iter().map(of_device).max().unwrap_or_default()
+    shares(schedule, &schedule.activations).iter().take(schedule.n_devices()).map(of_device).max().unwrap_or_default()
 }
 
 /// A stage on a device, and how many of its microbatches run there.
@@ -165,7 +166,7 @@ struct Share {
 fn shares(schedule: &Schedule, activations: &Activations) -> Vec<Vec<Share>> {
     let (placement, n_microbatches) = (&schedule.placement, u64::from(schedule.n_microbatches));
     let period = u64::from(placement.period());
-    let mut shares: Vec<Vec<Share>> = vec![Vec::new(); schedule.n_devices()];
+    let mut shares: Vec<Vec<Share>> = vec![Vec::new(); schedule.n_queues()];
     for stage in placement.stages() {
         for phase in 0..placement.period() {
             let n_microbatches = n_microbatches.saturating_sub(u64::from(phase)).div_ceil(period);
@@ -247,7 +248,7 @@ impl Hops<'_> {
         // Of replicated stages, what the luckiest microbatch takes.
         let placement = &self.schedule.placement;
         let microbatches = (0..placement.period()).map(MicrobatchId);
-        let hop = |own| self.latency.between_sets(placement.devices(from, own), placement.devices(to, own));
+        let hop = |own| self.schedule.hop(self.latency, placement.devices(from, own), placement.devices(to, own));
         microbatches.map(hop).min().unwrap_or_default()
     }
 }

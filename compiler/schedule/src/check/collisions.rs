@@ -18,11 +18,11 @@ use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 /// A diagnostic per pair of tasks that meet, those first that do with the fewest microbatches.
 pub fn check(schedule: &Schedule) -> Result<(), Diagnostics> {
     let Some(block) = &schedule.block else { return Ok(()) };
-    let turn = turn(block, &schedule.placement, (schedule.n_devices(), schedule.n_microbatches));
+    let turn = turn(block, &schedule.placement, (schedule.n_queues(), schedule.n_microbatches));
     let mut found: Vec<(u64, Diagnostic)> = Vec::new();
     for (device, tasks) in turn.tasks.iter().enumerate() {
         let place = DeviceTurn { schedule, block, turn: &turn, device: DeviceId::from_index(device) };
-        let work = tasks.iter().fold(0u64, |work, task| work.saturating_add(block.duration(task.kind)));
+        let work = tasks.iter().fold(0u64, |work, task| work.saturating_add(block.duration(task)));
         // A block of one number of microbatches is not repeated further.
         let happens = |meeting: &Meeting| block.only.is_none_or(|only| meeting.from <= u64::from(only));
         for meeting in meetings(block, &turn, tasks).into_iter().filter(happens) {
@@ -50,10 +50,11 @@ struct DeviceTurn<'a> {
 
 impl DeviceTurn<'_> {
     fn name(&self, task: &BlockTask) -> String {
-        match self.turn.microbatches {
-            1 => format!("`{} {}`", task.kind.letters(), task.stage),
-            _ => format!("`{} {} {}`", task.kind.letters(), task.stage, task.microbatch),
-        }
+        block_task_name(self.schedule, task, self.turn.microbatches)
+    }
+
+    fn device(&self) -> String {
+        self.schedule.device_name(self.device)
     }
 
     fn every(&self) -> String {
@@ -64,7 +65,7 @@ impl DeviceTurn<'_> {
         let (first, end) = meeting.slots;
         let span = |task: &BlockTask| self.schedule.origins[usize::from(task.origin)];
         let slots = if end - first == 1 { format!("slot {first}") } else { format!("slots {first} to {}", end - 1) };
-        let names = format!("{} and {} meet on {}", self.name(one), self.name(other), self.device);
+        let names = format!("{} and {} meet on {}", self.name(one), self.name(other), self.device());
         let message = format!("{names} in {slots}{}, {}", self.every(), self.from(meeting.from));
         let place = |task: &BlockTask| self.place(task);
         let diagnostic = Diagnostic::error(Code::SlotCollision, span(other), place(other), message);
@@ -76,7 +77,7 @@ impl DeviceTurn<'_> {
         let diagnostic = self.promise(diagnostic, meeting.from);
         match self.turn.period {
             Some(period) if work > period => {
-                let (device, blocks) = (self.device, period / self.block.period.max(1));
+                let (device, blocks) = (self.device(), period / self.block.period.max(1));
                 let least = work.div_ceil(blocks.max(1));
                 let help = format!("{device} has {work} slots of work: use `every {least}` or more");
                 self.repeat_every(least, diagnostic.help(help))
@@ -87,7 +88,7 @@ impl DeviceTurn<'_> {
 
     /// Where a task starts, and which slots it takes.
     fn place(&self, task: &BlockTask) -> String {
-        let (name, slot, duration) = (self.name(task), task.slot, self.block.duration(task.kind));
+        let (name, slot, duration) = (self.name(task), task.slot, self.block.duration(task));
         match (self.turn.period, duration) {
             (Some(period), 1) => format!("{name} at {slot}, which is {} modulo {period}", slot % period),
             (Some(period), _) if duration >= period => {
@@ -104,9 +105,9 @@ impl DeviceTurn<'_> {
     }
 
     fn too_long(&self, task: &BlockTask, meeting: Meeting) -> Diagnostic {
-        let (span, duration) = (self.schedule.origins[usize::from(task.origin)], self.block.duration(task.kind));
+        let (span, duration) = (self.schedule.origins[usize::from(task.origin)], self.block.duration(task));
         let period = self.turn.period.unwrap_or(u64::MAX);
-        let (name, device) = (self.name(task), self.device);
+        let (name, device) = (self.name(task), self.device());
         let message = format!(
             "{name} takes {duration} slots of {device}, but the block repeats every {period}: it meets itself, {}",
             self.from(meeting.from)
@@ -141,6 +142,12 @@ impl DeviceTurn<'_> {
         }
         diagnostic.note("a block must be sound for every number of microbatches, also where a step has fewer")
     }
+}
+
+/// What a task of so many microbatches is called: `F s0`, and `F s0 m1` if there are several.
+pub(super) fn block_task_name(schedule: &Schedule, task: &BlockTask, microbatches: u64) -> String {
+    let name = schedule.kind_name(task.kind, task.stage);
+    if microbatches == 1 { format!("`{name}`") } else { format!("`{name} {}`", task.microbatch) }
 }
 
 /// `1 microbatch`, `7 microbatches`.

@@ -64,7 +64,7 @@ fn count(schedule: &Schedule) -> (TaskTable, Vec<Kinds>, Diagnostics) {
             }
             if let Some(before) = table.insert(task, member.unwrap_or(0), position) {
                 let home = member.map_or_else(|| schedule.device_of(task).index(), |_| device);
-                let home = &schedule.orders[home.min(schedule.n_devices() - 1)];
+                let home = &schedule.orders[home.min(schedule.n_queues() - 1)];
                 let first = home.get(before).map_or(origin, |first| first.origin);
                 twice.entry((origin, task.kind, task.stage)).or_default().push((task.microbatch, first));
             }
@@ -73,7 +73,7 @@ fn count(schedule: &Schedule) -> (TaskTable, Vec<Kinds>, Diagnostics) {
     let mut found: Diagnostics =
         twice.iter().map(|((origin, kind, stage), tasks)| duplicate(schedule, *origin, *kind, *stage, tasks)).collect();
     found.extend(outside.iter().map(|((origin, kind, stage), microbatches)| {
-        let what = format!("{} {stage}", kind.letters());
+        let what = schedule.kind_name(*kind, *stage);
         let span = schedule.origins[usize::from(*origin)];
         let message = match kind {
             TaskKind::Update => format!("`{what}` is scheduled, but the compiler places the updates"),
@@ -99,19 +99,21 @@ fn duplicate(
     let mut named = BTreeSet::new();
     microbatches.retain(|microbatch| named.insert(*microbatch));
     let span = schedule.origins[usize::from(origin)];
-    let message = format!("`{} {stage}` runs more than once on {}", kind.letters(), list(schedule, &microbatches));
+    let (what, name) = (schedule.kind_name(kind, stage), schedule.stage_name(stage));
+    let message = format!("`{what}` runs more than once on {}", list(schedule, &microbatches));
     let diagnostic = Diagnostic::error(Code::DuplicateTask, span, "once more here", message);
     let first = tasks.first().map_or(span, |(_, first)| schedule.origins[usize::from(*first)]);
     let diagnostic = if first == span { diagnostic } else { diagnostic.label(first, "first here") };
-    diagnostic.help(format!("keep one `{}` of {stage} for each microbatch", kind.letters()))
+    diagnostic.help(format!("keep one `{}` of {name} for each microbatch", kind.letters()))
 }
 
 fn missing(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Kinds, found: &mut Diagnostics) {
     use TaskKind::{Backward, BackwardInput, BackwardWeight, Forward};
     let anywhere = SCHEDULED.iter().find_map(|kind| kinds.span(*kind, schedule)).unwrap_or(schedule.span);
+    let name = schedule.stage_name(stage);
     if !kinds.has(Forward) {
-        let message = format!("{stage} never runs forward");
-        found.push(Diagnostic::error(Code::MissingTask, anywhere, format!("no `F` of {stage}"), message));
+        let message = format!("{name} never runs forward");
+        found.push(Diagnostic::error(Code::MissingTask, anywhere, format!("no `F` of {name}"), message));
     }
     if kinds.has(Backward) && (kinds.has(BackwardInput) || kinds.has(BackwardWeight)) {
         mixed(schedule, table, stage, kinds, found);
@@ -119,24 +121,26 @@ fn missing(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Kinds
     }
     match (kinds.span(BackwardInput, schedule), kinds.span(BackwardWeight, schedule)) {
         (Some(span), None) if !schedule.frozen.is_frozen(stage) => {
-            let message = format!("{stage} runs `B` but never `W`, so its weights get no gradient");
+            let message = format!("{name} runs `B` but never `W`, so its weights get no gradient");
             let help = "write `BW` for both halves at once, or add `W`";
             found
                 .push(Diagnostic::error(Code::MissingWeightGradient, span, "input gradients only", message).help(help));
         }
         (None, Some(span)) => {
-            let message = format!("{stage} runs `W` but never `B`, so no gradient reaches it");
+            let message = format!("{name} runs `W` but never `B`, so no gradient reaches it");
             let help = "write `BW` for both halves at once, or add `B`";
             found.push(Diagnostic::error(Code::MissingTask, span, "weight gradients only", message).help(help));
         }
         (None, None) if schedule.frozen.has_backward(stage) && !kinds.has(Backward) => {
-            let message = format!("{stage} never runs backward");
-            let help = if schedule.frozen.is_frozen(stage) {
-                format!("add `B` of {stage}: it is frozen, but a stage before it trains")
+            let message = format!("{name} never runs backward");
+            let help = if schedule.parts.lane(stage).is_some() {
+                format!("add `B` of {name}, or `BW`, which is the same for a part on a lane")
+            } else if schedule.frozen.is_frozen(stage) {
+                format!("add `B` of {name}: it is frozen, but a stage before it trains")
             } else {
-                format!("add `BW` of {stage}, or `B` and `W`")
+                format!("add `BW` of {name}, or `B` and `W`")
             };
-            let label = format!("no backward of {stage}");
+            let label = format!("no backward of {name}");
             found.push(Diagnostic::error(Code::MissingTask, anywhere, label, message).help(help));
         }
         _ => {}
@@ -162,11 +166,11 @@ fn incomplete(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Ki
         }
         let (member, absent) = lacking.pop_first()?;
         let (device, more) = (devices[member], lacking.len());
-        let what = format!("{} {stage}", kind.letters());
-        let message = format!("`{what}` does not run on {} on {device}, one of its devices", list(schedule, &absent));
-        let label = format!("missing on {device}");
+        let what = schedule.kind_name(kind, stage);
+        let message = format!("`{what}` does not run on {} on {}, one of its devices", list(schedule, &absent), schedule.device_name(device));
+        let label = format!("missing on {}", schedule.device_name(device));
         let error = Diagnostic::error(Code::MissingTask, kinds.span(kind, schedule)?, label, message)
-            .label(schedule.placement_span, format!("places {stage} on {} devices at once", devices.len()))
+            .label(schedule.placement_span, format!("places {} on {} devices at once", schedule.stage_name(stage), devices.len()))
             .help(format!("write `{what}` in the order of each of its devices"));
         Some(if more > 0 { error.note(format!("likewise on {more} of its other devices")) } else { error })
     };
@@ -187,9 +191,10 @@ fn mixed(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Kinds, 
     };
     let both = of(&|fused, input, weight| fused && (input || weight));
     if !both.is_empty() {
-        let message = format!("{stage} runs both `BW` and `{}` on {}", half.letters(), list(schedule, &both));
+        let name = schedule.stage_name(stage);
+        let message = format!("{name} runs both `BW` and `{}` on {}", half.letters(), list(schedule, &both));
         let diagnostic = Diagnostic::error(Code::MixedBackward, span(Backward), "both halves at once", message);
-        let help = format!("write `BW` of {stage}, or `B` and `W`, for each microbatch");
+        let help = format!("write `BW` of {name}, or `B` and `W`, for each microbatch");
         found.push(diagnostic.label(span(half), "one half").help(help));
         return;
     }
@@ -210,7 +215,7 @@ fn lacks(
     if absent.is_empty() {
         return None;
     }
-    let message = format!("`{} {stage}` does not run on {}", kind.letters(), list(schedule, absent));
+    let message = format!("`{}` does not run on {}", schedule.kind_name(kind, stage), list(schedule, absent));
     let label = format!("runs {} of {}", schedule.n_microbatches as usize - absent.len(), schedule.n_microbatches);
     let help = "check the counts of the loops: every microbatch needs each task once";
     Some(Diagnostic::error(Code::MissingTask, span, label, message).help(help))

@@ -6,6 +6,7 @@
 //! which a device stands, the shortest cycle is shown, even if that is further behind.
 
 use crate::dependencies::{Dependencies, TaskTable};
+use crate::lanes::waits;
 use crate::schedule::{Schedule, ScheduledTask};
 use pipe_ir::cycle::{Link, Need, cycles, window};
 use pipe_ir::ids::DeviceId;
@@ -165,11 +166,11 @@ impl Rest<'_> {
             position,
         };
         node.flat_map(move |at| {
-            let inputs = self.dependencies.inputs(at.task).filter_map(move |input| {
-                let of = self.schedule.device_of(input);
-                let position = self.table.position(input).filter(|position| *position >= self.next[of.index()])?;
-                Some(lack(at, of, position))
-            });
+            let inputs = self.dependencies.inputs(at.task);
+            let inputs = inputs.filter_map(|input| Some((self.schedule.device_of(input), self.table.position(input)?)));
+            let waits = waits(self.schedule, DeviceId::from_index(device), position);
+            let inputs = inputs.chain(waits).filter(|(of, position)| *position >= self.next[of.index()]);
+            let inputs = inputs.map(move |(of, position)| lack(at, of, position));
             let late = self.late.get(&at.task).into_iter().flatten().filter(move |(of, _)| of.index() != device);
             inputs.chain(late.map(move |(of, position)| lack(at, *of, *position)))
         })
@@ -201,7 +202,8 @@ impl Rest<'_> {
 
 fn describe(schedule: &Schedule, cycle: &[Wait]) -> Diagnostic {
     let mut labels: Vec<Label> = Vec::new();
-    let name = |task| schedule.slices.task(task);
+    let name = |task| schedule.task_name(task);
+    let queue = |device| schedule.device_name(device);
     let mut label = |origin: u16, text: String| {
         let span = schedule.origins[usize::from(origin)];
         match labels.iter_mut().find(|label| label.span == span) {
@@ -211,16 +213,17 @@ fn describe(schedule: &Schedule, cycle: &[Wait]) -> Diagnostic {
     };
     for wait in cycle.iter().take(SHOWN) {
         let comes = if wait.stands { "stands at" } else { "comes to" };
-        label(wait.at.origin, format!("{} {comes} `{}`", wait.device, name(wait.at.task)));
-        let come = if wait.meets { format!("{} to come to ", wait.of) } else { String::new() };
-        label(wait.needs.origin, format!("{} waits for {come}`{}` here", wait.device, name(wait.needs.task)));
+        label(wait.at.origin, format!("{} {comes} `{}`", queue(wait.device), name(wait.at.task)));
+        let come = if wait.meets { format!("{} to come to ", queue(wait.of)) } else { String::new() };
+        label(wait.needs.origin, format!("{} waits for {come}`{}` here", queue(wait.device), name(wait.needs.task)));
     }
     let notes: Vec<String> = cycle
         .iter()
         .take(SHOWN)
         .map(|wait| {
             let Wait { device, at, needs, of, of_at, is_partner, meets, sum, .. } = wait;
-            let whose = if of == device { "its own".to_owned() } else { format!("{of}'s") };
+            let whose = if of == device { "its own".to_owned() } else { schedule.whose(*of) };
+            let (device, of) = (&queue(*device), &queue(*of));
             let (at, needed, in_the_way) = (name(at.task), name(needs.task), name(of_at.task));
             if *meets {
                 return format!("{device} runs `{at}` only together with {of}, which comes to it after `{in_the_way}`");
@@ -229,7 +232,7 @@ fn describe(schedule: &Schedule, cycle: &[Wait]) -> Diagnostic {
                 let when = if *is_partner { "together with" } else { "after" };
                 format!("which {of} runs {when} `{in_the_way}`")
             });
-            let sum = sum.map(|sum| sum.words(needs.task, *device));
+            let sum = sum.map(|sum| sum.words(needs.task, wait.device));
             let clauses: Vec<String> = sum.into_iter().chain(behind).collect();
             let comma = if clauses.is_empty() { "" } else { ", " };
             format!("{device} runs `{at}` only after {whose} `{needed}`{comma}{}", clauses.join(", and "))
@@ -239,7 +242,7 @@ fn describe(schedule: &Schedule, cycle: &[Wait]) -> Diagnostic {
     let message = match cycle {
         [wait] => format!(
             "{} waits for itself: `{}` comes before `{}`",
-            wait.device,
+            queue(wait.device),
             name(wait.at.task),
             name(wait.needs.task)
         ),
@@ -249,7 +252,7 @@ fn describe(schedule: &Schedule, cycle: &[Wait]) -> Diagnostic {
     let found = Diagnostic { labels, notes, ..Diagnostic::error(Code::Deadlock, span, "", message) };
     match cycle.iter().find(|wait| wait.of_at != wait.needs) {
         Some(Wait { of, needs, of_at, .. }) => {
-            found.help(format!("let {of} run `{}` before `{}`", name(needs.task), name(of_at.task)))
+            found.help(format!("let {} run `{}` before `{}`", queue(*of), name(needs.task), name(of_at.task)))
         }
         None => found,
     }
@@ -259,8 +262,9 @@ fn describe(schedule: &Schedule, cycle: &[Wait]) -> Diagnostic {
 fn sentence(schedule: &Schedule, cycle: &[Wait]) -> String {
     let clause = |(number, wait): (usize, &Wait)| {
         let waits = if number == 0 { "waits for" } else { "for" };
-        let what = if wait.meets { " to come to" } else { "'s" };
-        format!("{} {waits} {}{what} `{}`", wait.device, wait.of, schedule.slices.task(wait.needs.task))
+        let (device, of) = (schedule.device_name(wait.device), schedule.device_name(wait.of));
+        let whose = if wait.meets { format!("{of} to come to") } else { schedule.whose(wait.of) };
+        format!("{device} {waits} {whose} `{}`", schedule.task_name(wait.needs.task))
     };
     let mut clauses: Vec<String> = cycle.iter().take(SHOWN).enumerate().map(clause).collect();
     if cycle.len() > SHOWN {

@@ -7,6 +7,7 @@
 
 use super::versions;
 use crate::dependencies::{Dependencies, TaskTable};
+use crate::lanes::waits;
 use crate::order::{Order, Position};
 use crate::schedule::Schedule;
 use pipe_ir::ids::DeviceId;
@@ -42,7 +43,7 @@ pub(super) struct Progress {
 /// Runs every device as far as it goes. Each task is looked at once, and once more for every time
 /// that it was waited for.
 pub(super) fn run(schedule: &Schedule, dependencies: &Dependencies, table: &TaskTable) -> Progress {
-    let n_devices = schedule.n_devices();
+    let n_devices = schedule.n_queues();
     let mut next = vec![0usize; n_devices];
     let (mut sequence, mut n_tasks) = (Vec::with_capacity(schedule.n_tasks()), 0);
     // A device waits for one device at a time; `waiting_for[d]` lists those that wait for d, with the position awaited.
@@ -65,11 +66,11 @@ pub(super) fn run(schedule: &Schedule, dependencies: &Dependencies, table: &Task
                     break;
                 }
             }
-            let missing = node.iter().flat_map(|one| dependencies.inputs(one.task)).find_map(|input| {
-                let from = schedule.device_of(input).index();
-                let position = table.position(input)?;
-                (next[from] <= position).then_some((from, position))
-            });
+            let inputs = node.iter().flat_map(|one| dependencies.inputs(one.task));
+            let inputs = inputs.filter_map(|input| Some((schedule.device_of(input), table.position(input)?)));
+            let waits = waits(schedule, DeviceId::from_index(device), next[device]);
+            let missing = inputs.chain(waits).map(|(from, position)| (from.index(), position));
+            let missing = missing.into_iter().find(|(from, position)| next[*from] <= *position);
             if let Some((from, position)) = missing {
                 waiting_for[from].push((device, position));
                 break;

@@ -41,7 +41,7 @@ pub(super) fn meetings(block: &Block, turn: &Turn, tasks: &[BlockTask]) -> Vec<M
     let period = turn.period.unwrap_or(u64::MAX);
     let mut all = Vec::with_capacity(tasks.len());
     for (index, task) in tasks.iter().enumerate() {
-        let (mut lap, mut start, end) = (task.slot / period, task.slot % period, block.duration(task.kind));
+        let (mut lap, mut start, end) = (task.slot / period, task.slot % period, block.duration(task));
         let mut rest = end;
         while rest > 0 && all.len() < MOST_PIECES.max(2 * tasks.len()) {
             let length = rest.min(period - start);
@@ -52,7 +52,7 @@ pub(super) fn meetings(block: &Block, turn: &Turn, tasks: &[BlockTask]) -> Vec<M
     all.sort_unstable();
     let Some(first) = first_meeting(turn, tasks, &all) else { return Vec::new() };
     let mut found: BTreeMap<(usize, usize), Meeting> = BTreeMap::new();
-    let is_long = |index: usize| block.duration(tasks[index].kind) > period;
+    let is_long = |index: usize| block.duration(&tasks[index]) > period;
     let mut last: Option<Piece> = None;
     for piece in all.into_iter().filter(|piece| !is_long(piece.index)) {
         if let Some(before) = last.filter(|last| piece.start < last.end) {

@@ -41,7 +41,7 @@ pub fn peaks(schedule: &Schedule, dependencies: &Dependencies) -> Vec<Peak> {
         }
         peak
     };
-    schedule.orders.iter().map(peak).collect()
+    schedule.orders.iter().take(schedule.n_devices()).map(peak).collect()
 }
 
 /// What a building block keeps alive on a device, for every number of microbatches.
@@ -60,7 +60,7 @@ pub struct Certificate {
 /// before the devices of its replicated stages repeat.
 pub fn certificates(schedule: &Schedule) -> Option<Vec<Certificate>> {
     let block = schedule.block.as_ref()?;
-    let turn = turn(block, &schedule.placement, (schedule.n_devices(), schedule.n_microbatches));
+    let turn = turn(block, &schedule.placement, (schedule.n_queues(), schedule.n_microbatches));
     let (period, dependencies) = (turn.period?, Dependencies::of_block(block, &schedule.graph));
     let of_device = |tasks: &Vec<BlockTask>| {
         let mut starts: BTreeMap<(StageId, MicrobatchId), u64> = BTreeMap::new();
@@ -73,7 +73,7 @@ pub fn certificates(schedule: &Schedule) -> Option<Vec<Certificate>> {
         };
         certify(&tasks.iter().filter_map(lifespan).collect::<Vec<_>>(), period, turn.microbatches)
     };
-    Some(turn.tasks.iter().map(of_device).collect())
+    Some(turn.tasks.iter().take(schedule.n_devices()).map(of_device).collect())
 }
 
 /// When a stage's activation of one microbatch of a turn is alive, or a part of it, in slots.
@@ -187,7 +187,7 @@ pub fn check(
 ) -> Result<(), Diagnostics> {
     let allowed = limit.activations(schedule);
     let mut found = Diagnostics::new();
-    for (device, order) in schedule.orders.iter().enumerate() {
+    for (device, order) in schedule.orders.iter().take(schedule.n_devices()).enumerate() {
         let mut alive: BTreeMap<StageId, Living> = BTreeMap::new();
         if peaks[device].activations <= allowed[device] {
             continue;
@@ -229,7 +229,7 @@ fn exceeded(
     alive: &BTreeMap<StageId, Living>,
 ) -> Diagnostic {
     let scheduled = schedule.orders[device.index()][peak.position];
-    let name = schedule.slices.task(scheduled.task);
+    let name = schedule.task_name(scheduled.task);
     let units = schedule.units(peak.activations).words();
     let message = format!("{device} holds {units} of activations at `{name}`, but may hold {limit}");
     let span = schedule.origins[usize::from(scheduled.origin)];
@@ -237,9 +237,10 @@ fn exceeded(
         format!("`{name}` takes {device} to {} stage activations", schedule.activations.words(peak.activations));
     let mut diagnostic = Diagnostic::error(Code::MemoryExceeded, span, label, message);
     for (stage, Living { whole, waiting }) in alive {
+        let stage_name = schedule.stage_name(*stage);
         let part = schedule.activations.words(schedule.activations.of(*stage).waiting);
-        let whole = (!whole.is_empty()).then(|| format!("{stage} of {}", ranges(whole, schedule.slices)));
-        let waits = || format!("{part} of {stage} of {} until `W`", ranges(waiting, schedule.slices));
+        let whole = (!whole.is_empty()).then(|| format!("{stage_name} of {}", ranges(whole, schedule.slices)));
+        let waits = || format!("{part} of {stage_name} of {} until `W`", ranges(waiting, schedule.slices));
         let both: Vec<String> = whole.into_iter().chain((!waiting.is_empty() && part != "0").then(waits)).collect();
         if !both.is_empty() {
             diagnostic = diagnostic.note(format!("alive at this point: {}", both.join(", and ")));

@@ -1,11 +1,12 @@
 //! Rule: every stage lives on devices that exist, and its tasks run there. Two tasks that share a
 //! device occupy no other.
 
-use crate::placement::names;
+use crate::placement::{Placement, names};
 use crate::schedule::{Schedule, ScheduledTask};
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::Task;
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_syntax::source::Span;
 use std::collections::BTreeMap;
 
 /// Compares every task's device with its stage's.
@@ -13,17 +14,7 @@ use std::collections::BTreeMap;
 /// # Errors
 /// A diagnostic per stage without a device, and per statement and device whose tasks run elsewhere.
 pub fn check(schedule: &Schedule) -> Result<(), Diagnostics> {
-    let n_devices = schedule.n_devices();
-    let mut found = Diagnostics::new();
-    for stage in schedule.placement.stages() {
-        let devices = schedule.placement.devices_of(stage);
-        if let Some(device) = devices.iter().find(|device| device.index() >= n_devices) {
-            let message = format!("{stage} is placed on {device}, but there are {n_devices} devices");
-            let label = format!("gives {} for {stage}", device.0);
-            let help = format!("place stages on devices 0 to {}", n_devices.saturating_sub(1));
-            found.push(Diagnostic::error(Code::StageOffDevices, schedule.placement_span, label, message).help(help));
-        }
-    }
+    let mut found = off_devices(&schedule.placement, schedule.n_queues(), schedule.placement_span);
     let mut strangers: BTreeMap<(u16, DeviceId, StageId), (Task, usize)> = BTreeMap::new();
     for (device, order) in schedule.orders.iter().enumerate() {
         let device = DeviceId::from_index(device);
@@ -39,6 +30,18 @@ pub fn check(schedule: &Schedule) -> Result<(), Diagnostics> {
     if found.is_empty() { Ok(()) } else { Err(found) }
 }
 
+/// A diagnostic per stage that is placed on a device that is not there.
+pub fn off_devices(placement: &Placement, n_devices: usize, line: Span) -> Diagnostics {
+    let off = placement.stages().filter_map(|stage| {
+        let device = placement.devices_of(stage).iter().find(|device| device.index() >= n_devices)?;
+        let message = format!("{stage} is placed on {device}, but there are {n_devices} devices");
+        let label = format!("gives {} for {stage}", device.0);
+        let help = format!("place stages on devices 0 to {}", n_devices.saturating_sub(1));
+        Some(Diagnostic::error(Code::StageOffDevices, line, label, message).help(help))
+    });
+    off.collect()
+}
+
 /// A diagnostic per statement that lets two tasks share devices of which one occupies several.
 fn wide_pairs(schedule: &Schedule) -> Diagnostics {
     if schedule.placement.spread_stage().is_none() {
@@ -49,10 +52,10 @@ fn wide_pairs(schedule: &Schedule) -> Diagnostics {
         let homes = |one: &&ScheduledTask| schedule.placement.get(one.task.stage, one.task.microbatch).len();
         let Some(wide) = pair.iter().find(|one| homes(one) > 1) else { continue };
         let span = schedule.origins[usize::from(wide.origin)];
-        let (task, n_devices) = (schedule.slices.task(wide.task), homes(&wide));
+        let (task, n_devices) = (schedule.task_name(wide.task), homes(&wide));
         let message = format!("`{task}` cannot share a device: it occupies {n_devices} at once");
         let error = Diagnostic::error(Code::WrongPair, span, format!("on {n_devices} devices"), message)
-            .label(schedule.placement_span, format!("places {} on them", wide.task.stage))
+            .label(schedule.placement_span, format!("places {} on them", schedule.stage_name(wide.task.stage)))
             .help("write one task after the other, without `&`");
         found.entry(wide.origin).or_insert(error);
     }
@@ -65,37 +68,39 @@ fn stranger(
     (task, count): (Task, usize),
 ) -> Diagnostic {
     let span = schedule.origins[usize::from(origin)];
-    let what = format!("`{} {stage}`", task.kind.letters());
+    let what = format!("`{}`", schedule.kind_name(task.kind, stage));
+    let (own, name) = (schedule.device_name(device), schedule.stage_name(stage));
     let homes = schedule.placement.get(stage, task.microbatch);
     let Some(home) = homes.first() else {
-        let message = format!("{what} is scheduled on {device}, but there are {} stages", schedule.n_stages());
+        let message = format!("{what} is scheduled on {own}, but there are {} stages", schedule.n_stages());
         let help = format!("stages count from s0 to s{}", schedule.n_stages().saturating_sub(1));
         return Diagnostic::error(Code::WrongDevice, span, "no such stage", message).help(help);
     };
+    let home = schedule.device_name(*home);
     if homes.len() > 1 {
-        let message = format!("{what} is scheduled on {device}, but {stage} lives on {}", names(homes));
-        return Diagnostic::error(Code::WrongDevice, span, of_stage(count, stage), message)
-            .label(schedule.placement_span, format!("places {stage} on {} devices at once", homes.len()))
-            .help(format!("leave {what} out of the order of {device}, or place {stage} on {device} too"));
+        let message = format!("{what} is scheduled on {own}, but {name} lives on {}", names(homes));
+        return Diagnostic::error(Code::WrongDevice, span, of_stage(count, &name), message)
+            .label(schedule.placement_span, format!("places {name} on {} devices at once", homes.len()))
+            .help(format!("leave {what} out of the order of {own}, or place {name} on {own} too"));
     }
     if let [_] = schedule.placement.devices_of(stage) {
-        let message = format!("{what} is scheduled on {device}, but {stage} lives on {home}");
-        return Diagnostic::error(Code::WrongDevice, span, of_stage(count, stage), message)
-            .label(schedule.placement_span, format!("places {stage} on {home}"))
-            .help(format!("move {what} to the order of {home}, or place {stage} on {device}"));
+        let message = format!("{what} is scheduled on {own}, but {name} lives on {home}");
+        return Diagnostic::error(Code::WrongDevice, span, of_stage(count, &name), message)
+            .label(schedule.placement_span, format!("places {name} on {home}"))
+            .help(format!("move {what} to the order of {home}, or place {name} on {own}"));
     }
-    let (task, microbatch) = (schedule.slices.task(task), schedule.slices.name(task.microbatch));
-    let message = format!("`{task}` is scheduled on {device}, but {microbatch} of {stage} lives on {home}");
-    let diagnostic = Diagnostic::error(Code::WrongDevice, span, of_stage(count, stage), message)
-        .label(schedule.placement_span, format!("places {microbatch} of {stage} on {home}"));
+    let (task, microbatch) = (schedule.task_name(task), schedule.slices.name(task.microbatch));
+    let message = format!("`{task}` is scheduled on {own}, but {microbatch} of {name} lives on {home}");
+    let diagnostic = Diagnostic::error(Code::WrongDevice, span, of_stage(count, &name), message)
+        .label(schedule.placement_span, format!("places {microbatch} of {name} on {home}"));
     if schedule.placement.is_home(stage, device) {
-        diagnostic.help(format!("{what} without a microbatch takes the next one that lives on {device}"))
+        diagnostic.help(format!("{what} without a microbatch takes the next one that lives on {own}"))
     } else {
-        diagnostic.help(format!("{device} has no replica of {stage}: move the task to the order of {home}"))
+        diagnostic.help(format!("{own} has no replica of {name}: move the task to the order of {home}"))
     }
 }
 
 /// `3 tasks of s1`.
-fn of_stage(count: usize, stage: StageId) -> String {
-    format!("{count} {} of {stage}", if count == 1 { "task" } else { "tasks" })
+fn of_stage(count: usize, name: &str) -> String {
+    format!("{count} {} of {name}", if count == 1 { "task" } else { "tasks" })
 }

@@ -3,7 +3,7 @@
 //! An input is of the same microbatch, or of a fixed number of microbatches before or after. Every
 //! block runs the same slots, so this holds for all blocks.
 
-use super::collisions::microbatches;
+use super::collisions::{block_task_name, microbatches};
 use crate::block::period::position;
 use crate::dependencies::{Dependencies, Input};
 use crate::schedule::{Block, BlockTask, Schedule};
@@ -78,7 +78,7 @@ fn meets(block: &Block, task: &BlockTask, ahead: i64, only: u32) -> bool {
 
 fn early(schedule: &Schedule, block: &Block, found: Early<'_>) -> Diagnostic {
     let Early { task, input, ahead, turns, slots } = found;
-    let name = |task: &BlockTask| block.name(task);
+    let name = |task: &BlockTask| block_task_name(schedule, task, block.microbatches.into());
     let span = |task: &BlockTask| schedule.origins[usize::from(task.origin)];
     let end = task.slot.saturating_add(slots);
     let which = match ahead {

@@ -7,6 +7,7 @@
 //! which a whole number is one activation.
 
 use crate::dependencies::Dependencies;
+use crate::parts::StageParts;
 use crate::policy::frozen::{Frozen, Gradients};
 use crate::ratio::{Ratio, gcd};
 use crate::stage_range::{in_brackets, stages, write_stages};
@@ -242,6 +243,16 @@ impl Default for Activations {
 }
 
 impl Activations {
+    /// One for each stage, until its `W`. Its first part on compute holds it, and its other parts hold nothing.
+    pub fn of_parts(parts: &StageParts) -> Self {
+        let rows = (0..parts.len()).map(StageId::from_index);
+        let held = |row: StageId| match parts.first_on_compute(parts.stage_of(row)) == Some(row) {
+            true => Held::WHOLE,
+            false => Held { saved: 0, waiting: 0 },
+        };
+        Self::in_other_parts(rows.map(held).collect())
+    }
+
     /// What a stage holds, in parts. If slices differ in length, this is for the mean slice.
     pub fn of(&self, stage: StageId) -> Held {
         self.of_mean(stage).times(self.mean)

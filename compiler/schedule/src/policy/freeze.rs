@@ -30,7 +30,9 @@ pub fn freeze(schedule: &mut Schedule, graph: &StageGraph, is_frozen: impl Fn(St
     if let Some(block) = &mut schedule.block {
         let has_half = block.slots.iter().any(|task| task.kind == TaskKind::BackwardInput);
         if !has_half {
-            block.durations[TaskKind::BackwardInput.index()] = block.duration(TaskKind::Backward);
+            for durations in block.of_parts.iter_mut().chain([&mut block.durations]) {
+                durations[TaskKind::BackwardInput.index()] = durations[TaskKind::Backward.index()];
+            }
         }
         let left = |task: &BlockTask| Some(BlockTask { kind: all.kind(task.kind, task.stage)?, ..*task });
         block.slots = block.slots.iter().filter_map(left).collect();

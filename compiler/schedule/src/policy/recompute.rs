@@ -108,7 +108,7 @@ pub fn insert(schedule: &mut Schedule, is_asked: impl Fn(StageId, MicrobatchId) 
             if wants(task.kind, task.stage, task.microbatch) {
                 let shares = longer.last().is_some_and(|before| before.with_next);
                 let again = Task { kind: TaskKind::Recompute, ..task };
-                let again = ScheduledTask { task: again, origin: scheduled.origin, with_next: false };
+                let again = ScheduledTask { task: again, with_next: false, ..*scheduled };
                 longer.insert(longer.len() - usize::from(shares), again);
             }
             longer.push(*scheduled);
@@ -123,7 +123,8 @@ pub fn insert(schedule: &mut Schedule, is_asked: impl Fn(StageId, MicrobatchId) 
     };
     block.slots = block.slots.iter().flat_map(both).collect();
     if block.slots.len() > n_slots {
-        block.durations[TaskKind::Recompute.index()] = 0;
+        let all = block.of_parts.iter_mut().chain([&mut block.durations]);
+        all.for_each(|durations| durations[TaskKind::Recompute.index()] = 0);
     }
 }
 

@@ -17,6 +17,8 @@ pub struct CriticalPath {
     pub work: [Ticks; TaskKind::ALL.len()],
     /// Time in pairs of tasks that share a device, by [`TaskKind::index`] of the backward.
     pub pairs: [Ticks; TaskKind::ALL.len()],
+    /// Time in tasks on lanes, which the times by kind leave out.
+    pub lanes: Ticks,
     /// Time in transfers between devices.
     pub transfers: Ticks,
     /// Time that a device waits for copies from its host, and at the end of the step for copies back.
@@ -26,7 +28,7 @@ pub struct CriticalPath {
 /// Walks back from the task that ends last, always to what the start of a task waited for.
 pub fn critical_path(schedule: &Schedule, order: &Order, costs: &Costs, timeline: &Timeline) -> CriticalPath {
     let mut path = CriticalPath::default();
-    let last = (0..schedule.n_devices()).map(DeviceId::from_index).max_by_key(|device| {
+    let last = (0..schedule.n_queues()).map(DeviceId::from_index).max_by_key(|device| {
         // Of several that end last, the first device.
         (timeline.last_end(*device), std::cmp::Reverse(*device))
     });
@@ -61,6 +63,7 @@ pub fn critical_path(schedule: &Schedule, order: &Order, costs: &Costs, timeline
         // What it took beside tasks of others, where devices share a processor.
         let took = timeline.ends[device][position] - start;
         match node {
+            [one] if schedule.parts.lane(one.task.stage).is_some() => path.lanes += took,
             [_, backward] => path.pairs[backward.task.kind.index()] += took,
             _ => path.work[node[0].task.kind.index()] += took,
         }

@@ -89,7 +89,7 @@ pub struct Updated {
 
 /// Times every task of a schedule: in one pass along a global order, where every device has its own processor.
 pub fn simulate(schedule: &Schedule, order: &Order, costs: &Costs) -> Timeline {
-    if costs.sharing.binds(schedule.n_devices()) {
+    if shares(schedule, costs) {
         return sharing::simulate(schedule, order, costs).0;
     }
     simulate_with(schedule, order, &costs.latency, |slot, ready| {
@@ -100,13 +100,18 @@ pub fn simulate(schedule: &Schedule, order: &Order, costs: &Costs) -> Timeline {
 
 /// The same, with the moments at which each device has also done its updates, right after its tasks.
 pub fn simulate_with_updates(schedule: &Schedule, order: &Order, costs: &Costs) -> (Timeline, Vec<Ticks>) {
-    if costs.sharing.binds(schedule.n_devices()) {
+    if shares(schedule, costs) {
         return sharing::simulate(schedule, order, costs);
     }
     let timeline = simulate(schedule, order, costs);
     let devices = (0..schedule.n_devices()).map(DeviceId::from_index);
     let updated = devices.map(|device| timeline.last_end(device) + sharing::updates(schedule, costs, device)).collect();
     (timeline, updated)
+}
+
+/// Whether devices share processors. Devices with lanes have their own.
+fn shares(schedule: &Schedule, costs: &Costs) -> bool {
+    schedule.parts.lanes().is_empty() && costs.sharing.binds(schedule.n_devices())
 }
 
 /// What the start of a task waits for.

@@ -10,7 +10,8 @@ pub use expr::{Argument, BinaryOp, Call, Decimal, Expr, ExprKind, UnaryOp};
 pub use model::{Init, Layer, LayerItem, LayerName, LayerUse, Model, ModelItem, Tie};
 pub use pipeline::{Limit, Pipeline, PipelineItem, Recomputed, Setting, SettingValue, Subject, TaskNumber};
 pub use schedule::{
-    Block, BlockTask, FrozenStages, Function, FunctionBody, Order, Reads, Schedule, ScheduleItem, Statement,
+    Block, BlockTask, FrozenStages, Function, FunctionBody, Lane, Order, PartItem, PartList, Reads, Schedule,
+    ScheduleItem, SlotDuration, StageParts, Statement,
 };
 pub use weights::Weights;
 

@@ -1,6 +1,6 @@
 //! The syntax tree of pipelines.
 
-use super::{Call, Expr, FrozenStages, Name, Section};
+use super::{Call, Expr, FrozenStages, Lane, Name, Section, StageParts};
 use crate::source::Span;
 use pipe_ir::graph::DType;
 
@@ -57,6 +57,10 @@ pub enum PipelineItem {
     },
     /// `schedule v_half`.
     Schedule(Call),
+    /// `lane link`: a queue beside compute on each device.
+    Lane(Lane),
+    /// `parts s = attention, dispatch on link, experts`: the parts of each stage's tasks.
+    Parts(StageParts),
     /// `frozen s if s < S - 1`: whose weights stay as they are.
     Frozen(FrozenStages),
     /// `recompute 0..2, 5, F[s, m] if m % 2 == 0`.

@@ -36,14 +36,18 @@ pub enum ScheduleItem {
         /// The whole item.
         span: Span,
     },
+    /// `lane link`: a queue beside compute on each device.
+    Lane(Lane),
+    /// `parts s = attention, dispatch on link, experts`: the parts of each stage's tasks.
+    Parts(StageParts),
     /// `reads s from s - 1, S - 1 - s`: which stages a stage reads.
     Reads(Reads),
     /// `frozen s if s < D`: whose weights stay as they are.
     Frozen(FrozenStages),
     /// `slots F = 1, BW = 2`: how long tasks take in a building block.
     Slots {
-        /// Kinds with their numbers of slots.
-        durations: Vec<(TaskKind, Expr)>,
+        /// Each entry of the line.
+        durations: Vec<SlotDuration>,
         /// The whole item.
         span: Span,
     },
@@ -76,6 +80,81 @@ pub enum ScheduleItem {
         /// The word.
         span: Span,
     },
+}
+
+/// `lane link`: a queue beside compute on each device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Lane {
+    /// Its name.
+    pub name: Name,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// `parts s = attention, dispatch on link, experts`: the parts of each stage's tasks.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StageParts {
+    /// The name of a stage's number.
+    pub stage: Name,
+    /// The parts, in the order of the forward.
+    pub list: PartList,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// A list of parts, or a choice between lists.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PartList {
+    /// Conditions, each with the list for stages where it is the first that holds.
+    pub branches: Vec<(Expr, Self)>,
+    /// The list if no condition holds.
+    pub otherwise: Vec<PartItem>,
+}
+
+impl PartList {
+    /// Visits its conditions and counts, in the order of the text.
+    pub fn each_expr<'a>(&'a self, visit: &mut impl FnMut(&'a Expr)) {
+        for (condition, list) in &self.branches {
+            visit(condition);
+            list.each_expr(visit);
+        }
+        for item in &self.otherwise {
+            if let PartItem::Repeat { count, body } = item {
+                visit(count);
+                body.each_expr(visit);
+            }
+        }
+    }
+}
+
+/// An entry of a list of parts.
+#[derive(Clone, PartialEq, Debug)]
+pub enum PartItem {
+    /// `dispatch on link`.
+    Part {
+        /// Its name.
+        name: Name,
+        /// Its lane; compute if none is named.
+        lane: Option<Name>,
+    },
+    /// `repeat 2 { attention, experts }`.
+    Repeat {
+        /// How often.
+        count: Expr,
+        /// What is repeated.
+        body: PartList,
+    },
+}
+
+/// `F = 1`, or `F.dispatch = 1`: an entry of `slots`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SlotDuration {
+    /// The kind of task.
+    pub kind: TaskKind,
+    /// The part of the stage, if one is named.
+    pub part: Option<Name>,
+    /// The number of slots.
+    pub slots: Expr,
 }
 
 /// `reads s from s - 1, S - 1 - s`: which stages a stage reads, where no model says it.
@@ -154,6 +233,8 @@ impl Block {
 pub struct BlockTask {
     /// What is done.
     pub kind: TaskKind,
+    /// The part of the stage, if one is named.
+    pub part: Option<Name>,
     /// The name of the stage's number in the slot's expression.
     pub stage: Name,
     /// The name of the number of the microbatch in its block, where the slot depends on it.
@@ -212,6 +293,8 @@ pub enum Statement {
     Task {
         /// What is done.
         kind: TaskKind,
+        /// The part of the stage, if one is named.
+        part: Option<Name>,
         /// Of which stage.
         stage: Expr,
         /// On which microbatch.

@@ -80,6 +80,7 @@ fn task(action: Action, span: Span) -> Option<Statement> {
     let microbatch = Some(integer(action.microbatch? as usize, span));
     Some(Statement::Task {
         kind: action.kind.task()?,
+        part: None,
         stage: integer(action.stage as usize, span),
         microbatch,
         slice: None,

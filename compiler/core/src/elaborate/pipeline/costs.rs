@@ -1,8 +1,9 @@
 //! `cost`: how long tasks take, by kind, stage, microbatch and slice.
 
 use super::number::{in_schedule, outside, scaled, time, time_at};
-use super::rules::{Counts, counts, letters, unnamed};
+use super::rules::{Counts, counts, kind_and_part, letters, unnamed};
 use pipe_schedule::schedule::Schedule;
+use pipe_schedule::timing::costs::parts::PartCost;
 use pipe_schedule::timing::costs::{CostName, Entry, StageCosts};
 use pipe_schedule::units::Ticks;
 use pipe_syntax::ast::TaskNumber;
@@ -95,6 +96,11 @@ fn each(
     // Where a slice has no name, all of a microbatch take as long.
     let all_slices = schedule.slices.count() as usize;
     let text: Arc<str> = cost.name.text.as_str().into();
+    let part: Option<Arc<str>> = kind_and_part(letters(cost)).1.map(Arc::from);
+    let name = |stage: u32| match &part {
+        None => CostName::Stages(kind, stage..stage + 1),
+        Some(part) => CostName::Part(PartCost { kind, part: Arc::clone(part), stages: Some(stage..stage + 1) }),
+    };
     let of_stage = |stage: u32| {
         let mut times = Vec::with_capacity(microbatches as usize * all_slices);
         for microbatch in 0..microbatches {
@@ -111,7 +117,7 @@ fn each(
             cut,
             each: varies.then(|| times.into()),
             rule: Some(Arc::clone(&text)),
-            ..Entry::new(CostName::Stages(kind, stage..stage + 1), least)
+            ..Entry::new(name(stage), least)
         })
     };
     (0..stages).map(of_stage).collect()

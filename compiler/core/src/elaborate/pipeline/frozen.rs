@@ -27,7 +27,8 @@ pub(super) fn apply(
         (None, None) => untrained,
         (Some(line), None) => {
             let Some(said) = said(line, schedule, known, report) else { return };
-            (0..n_stages).map(|stage| said[stage] || untrained.get(stage) == Some(&true)).collect()
+            let said = |row| said[schedule.parts.stage_of(StageId::from_index(row)).index()];
+            (0..n_stages).map(|row| said(row) || untrained.get(row) == Some(&true)).collect()
         }
     };
     if frozen.contains(&true) {
@@ -37,7 +38,7 @@ pub(super) fn apply(
 
 /// Which stages a line freezes, by [`StageId`].
 fn said(line: &FrozenStages, schedule: &Schedule, known: &Known<'_>, report: &mut Report) -> Option<Vec<bool>> {
-    let n_stages = schedule.n_stages();
+    let n_stages = schedule.n_whole_stages();
     let Some((stage, condition)) = &line.rule else { return Some(vec![true; n_stages]) };
     let known = in_schedule(known, schedule);
     let rule = Rule::condition(condition, std::slice::from_ref(stage), &known);

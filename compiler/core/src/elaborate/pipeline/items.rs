@@ -20,6 +20,8 @@ pub(super) struct Items<'a> {
     pub(super) microbatches: Option<&'a Expr>,
     pub(super) cut: Option<(Option<&'a Expr>, Span)>,
     pub(super) schedule: Option<&'a Call>,
+    pub(super) lanes: Vec<&'a ast::Lane>,
+    pub(super) parts: Option<&'a ast::StageParts>,
     pub(super) frozen: Option<&'a ast::FrozenStages>,
     pub(super) recompute: Option<recompute::Line<'a>>,
     pub(super) offload: offload::PlacedOffload,
@@ -59,6 +61,11 @@ pub(super) fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> 
                 items.cut = Some((layers.as_ref(), *span));
                 ("cut", *span)
             }
+            PipelineItem::Lane(lane) => {
+                items.lanes.push(lane);
+                continue;
+            }
+            PipelineItem::Parts(parts) => ("parts", items.parts.insert(parts).span),
             PipelineItem::Frozen(frozen) => ("frozen", items.frozen.insert(frozen).span),
             PipelineItem::Recompute { tasks, span } => {
                 items.recompute = Some((tasks, *span));

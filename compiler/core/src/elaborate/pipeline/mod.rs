@@ -16,6 +16,7 @@ mod transformer;
 mod zero;
 
 use super::parameters::{chosen, setting};
+use super::schedule::parts::PipelineParts;
 use super::schedule::{self, ScheduleSetting, Steps};
 use super::{DEFAULT_DEVICES, DEFAULT_MICROBATCHES, Request};
 use items::items_of;
@@ -60,7 +61,8 @@ pub(super) fn stand_alone(
     }
     let steps = Steps { set: chosen(request, outside, "steps"), of_training: None };
     let (turn, graph) = (request.turn, &StageGraph::chain);
-    let setting = ScheduleSetting { files, n_devices, n_microbatches, outside, steps, call: None, turn, graph };
+    let (call, parts) = (None, None);
+    let setting = ScheduleSetting { files, n_devices, n_microbatches, outside, steps, call, turn, graph, parts };
     let mut schedule = write(declared, setting, &request.settings)?;
     if let Some(asked) = &request.recompute {
         recompute::apply(asked, None, &mut schedule, &mut report);
@@ -137,10 +139,13 @@ pub(super) fn elaborate(
     };
     let setting = |call, graph| {
         let (outside, turn) = (&parameters, request.turn);
-        ScheduleSetting { files, n_devices, n_microbatches, outside, steps, call: Some(call), turn, graph }
+        ScheduleSetting { files, n_devices, n_microbatches, outside, steps, call: Some(call), turn, graph, parts: None }
     };
-    let mut schedule =
-        items.schedule.and_then(|call| written(files, call, setting(call, &graph), &request.settings, &mut report));
+    let parts = PipelineParts { lanes: &items.lanes, parts: items.parts, known: &sized };
+    let mut schedule = items.schedule.and_then(|call| {
+        let setting = ScheduleSetting { parts: Some(parts), ..setting(call, &graph) };
+        written(files, call, setting, &request.settings, &mut report)
+    });
     let costs =
         items.cost.and_then(|line| costs::of_line(line, (&sized, schedule.as_ref(), request.turn), &mut report));
     let said = items.activation.and_then(|(line, span)| {

@@ -115,7 +115,7 @@ pub(super) fn in_schedule<'a>(known: &Known<'a>, schedule: &Schedule) -> Known<'
     let counts = [
         ("D", schedule.n_devices()),
         ("M", (schedule.microbatches_of_step() / slices) as usize),
-        ("S", schedule.n_stages()),
+        ("S", schedule.n_whole_stages()),
         ("Q", slices as usize),
     ];
     let n_known = if slices > 1 { counts.len() } else { counts.len() - 1 };

@@ -23,9 +23,14 @@ pub(super) fn unnamed(fault: Fault, number: &TaskNumber) -> Fault {
     Box::new(Diagnostic { fix: None, ..*fault }.help(help))
 }
 
-/// The kind of what a number is for: `F` of `F[s, m]`.
+/// What a number is for without its brackets: `F` of `F[s, m]`, `F.dispatch` of `F.dispatch[s]`.
 pub(super) fn letters(number: &TaskNumber) -> &str {
     number.name.text.split('[').next().unwrap_or_default()
+}
+
+/// The kind and the part of that, if it names a part.
+pub(super) fn kind_and_part(letters: &str) -> (&str, Option<&str>) {
+    letters.split_once('.').map_or((letters, None), |(kind, part)| (kind, Some(part)))
 }
 
 /// What a number is for, and how many stages, microbatches and slices it depends on: 1 where it does not.
@@ -42,7 +47,7 @@ pub(super) fn counts(number: &TaskNumber, schedule: &Schedule) -> Result<Counts,
     let letters = letters(number);
     let wrong =
         |span, label: &str, message: String| Box::new(Diagnostic::error(Code::OutOfRange, span, label, message));
-    let Some(kind) = TaskKind::from_letters(letters) else {
+    let Some(kind) = TaskKind::from_letters(kind_and_part(letters).0) else {
         let message = format!("`{letters}` is no kind of task, so it has no stage");
         let error = wrong(name.span, "of no stage", message);
         return Err(if letters == "comm" {
@@ -75,7 +80,7 @@ pub(super) fn counts(number: &TaskNumber, schedule: &Schedule) -> Result<Counts,
         }
     }
     let slices = schedule.slices.count();
-    let counts = [schedule.n_stages() as u32, schedule.microbatches_of_step() / slices, slices];
+    let counts = [schedule.n_whole_stages() as u32, schedule.microbatches_of_step() / slices, slices];
     let count = |position: usize| if position < variables.len() { counts[position] } else { 1 };
     Ok(Counts { kind, stages: count(0), microbatches: count(1), slices: count(2) })
 }

@@ -2,16 +2,18 @@
 //! the order of its slot.
 
 use super::fill::{Fill, FreeSlots};
+use super::parts;
 use super::{Writer, WrittenOrders};
 use pipe_ir::ids::{MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::block::period::turn;
 use pipe_schedule::schedule::{Block, BlockTask, ScheduledTask};
-use pipe_syntax::ast::{self, Expr, ExprKind};
+use pipe_syntax::ast::{self, Expr, ExprKind, SlotDuration};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::scope::Fault;
 use pipe_syntax::limits::{MAX_MICROBATCHES, MAX_SLOT, is_turn, tasks, turn_tasks, within};
 use pipe_syntax::source::Span;
+use std::collections::BTreeMap;
 
 /// Slots that one task of a kind takes, by [`TaskKind::index`].
 pub(super) type Durations = [u64; TaskKind::ALL.len()];
@@ -19,19 +21,56 @@ pub(super) type Durations = [u64; TaskKind::ALL.len()];
 /// The longest task.
 const MAX_DURATION: i64 = 1_000_000;
 
-/// Durations from the `slots` line: 1 for each kind, `BW` as long as `B` and `W` together, and `R`
-/// as long as `F`, unless it says otherwise.
-pub(super) fn durations<'a>(writer: &mut Writer<'a>, lines: &'a [(TaskKind, Expr)]) -> Durations {
-    let mut known: [Option<u64>; TaskKind::ALL.len()] = [None; TaskKind::ALL.len()];
-    for (kind, expr) in lines {
-        let value = writer.number(expr).and_then(|value| in_range("a task takes", value, 1, MAX_DURATION, expr.span));
+/// What a `slots` line says, by [`TaskKind::index`].
+type Said = [Option<u64>; TaskKind::ALL.len()];
+
+/// Durations from the `slots` line, of whole stages and of each part: 1 for each kind, `BW` as long as `B` and `W`
+/// together, and `R` as long as `F`, unless it says otherwise. A part on a lane takes none unless it says so.
+pub(super) fn durations<'a>(writer: &mut Writer<'a>, lines: &'a [SlotDuration]) -> (Durations, Vec<Durations>) {
+    let mut general: Said = [None; TaskKind::ALL.len()];
+    let mut of_names: BTreeMap<&str, Said> = BTreeMap::new();
+    for SlotDuration { kind, part, slots } in lines {
+        let low = i64::from(part.is_none());
+        let value = writer.number(slots).and_then(|value| in_range("a task takes", value, low, MAX_DURATION, slots.span));
         let value = writer.report.take(value);
+        let (known, name) = match part {
+            None => (&mut general, kind.letters().to_owned()),
+            Some(part) => {
+                if !writer.parts.has(&part.text) {
+                    writer.report.add(parts::unknown(&writer.parts, part, None));
+                }
+                (of_names.entry(&part.text).or_default(), format!("{}.{}", kind.letters(), part.text))
+            }
+        };
         if known[kind.index()].is_some() {
-            let message = format!("`slots` gives `{}` twice", kind.letters());
-            writer.report.add(Diagnostic::error(Code::RepeatedItem, expr.span, "given again", message));
+            let message = format!("`slots` gives `{name}` twice");
+            writer.report.add(Diagnostic::error(Code::RepeatedItem, slots.span, "given again", message));
         }
         known[kind.index()] = value.or(known[kind.index()]);
     }
+    let of_row = |row: usize| {
+        let part = writer.parts.part(StageId::from_index(row))?;
+        let said = of_names.get(&*part.name).copied().unwrap_or_default();
+        Some(match part.lane {
+            Some(_) => on_lane(said),
+            None => on_compute(TaskKind::ALL.map(|kind| said[kind.index()].or(general[kind.index()]))),
+        })
+    };
+    (on_compute(general), (0..writer.placement.n_stages()).map_while(of_row).collect())
+}
+
+/// Of a part on a lane, `BW` is `B`.
+fn on_lane(said: Said) -> Durations {
+    let of = |kind: TaskKind| said[kind.index()];
+    let backward = of(TaskKind::BackwardInput).or(of(TaskKind::Backward)).unwrap_or(0);
+    TaskKind::ALL.map(|kind| match kind {
+        TaskKind::Forward => of(kind).unwrap_or(0),
+        TaskKind::BackwardInput | TaskKind::Backward => backward,
+        TaskKind::BackwardWeight | TaskKind::Recompute | TaskKind::Update => 0,
+    })
+}
+
+fn on_compute(known: Said) -> Durations {
     let of = |kind: TaskKind| known[kind.index()].unwrap_or(1);
     let both = of(TaskKind::BackwardInput) + of(TaskKind::BackwardWeight);
     TaskKind::ALL.map(|kind| match kind {
@@ -46,7 +85,7 @@ pub(super) fn durations<'a>(writer: &mut Writer<'a>, lines: &'a [(TaskKind, Expr
 pub(super) fn write<'a>(
     writer: &mut Writer<'a>,
     block: &'a ast::Block,
-    durations: Durations,
+    (durations, of_parts): (Durations, Vec<Durations>),
 ) -> Result<WrittenOrders, Fault> {
     let of_kinds = writer.placement.n_places() as u128 * block.tasks.len() as u128;
     let microbatches = match &block.microbatches {
@@ -64,24 +103,36 @@ pub(super) fn write<'a>(
     let period = in_range("a block repeats every", period, 1, MAX_SLOT, block.period.span)?;
     let mut slots = Vec::new();
     let mut waiting = Vec::new();
+    let mut seen: BTreeMap<(TaskKind, &str), usize> = BTreeMap::new();
     for line in &block.tasks {
         let origin = writer.origin(line.span)?;
+        let nth = line.part.as_ref().map_or(0, |part| {
+            let count = seen.entry((line.kind, &part.text)).or_default();
+            *count += 1;
+            *count - 1
+        });
+        let rows = rows(writer, line, nth);
+        let Some(rows) = writer.report.take(rows) else { continue };
         match &line.at {
             Some(at) => {
-                let placed = place(writer, line, (at, microbatches), origin, &mut slots);
+                let placed = place(writer, (line, &rows, &of_parts), (at, microbatches), origin, &mut slots);
                 writer.report.take(placed);
             }
-            None => waiting.push(Fill { kind: line.kind, origin, span: line.span }),
+            None => {
+                let mut is_filled = vec![false; writer.placement.n_stages()];
+                rows.iter().flatten().for_each(|row| is_filled[*row] = true);
+                waiting.push(Fill { kind: line.kind, rows: is_filled, origin, span: line.span });
+            }
         }
     }
     let only = (writer.is_varied && writer.weights.is_none()).then_some(writer.n_microbatches);
     let per_step = std::mem::replace(&mut writer.n_microbatches, n_microbatches);
     let every = matches!(block.period.kind, ExprKind::Integer(_)).then_some(block.period.span);
-    let mut block = Block { microbatches, period, every, slots, durations, only };
+    let mut block = Block { microbatches, period, every, slots, durations, of_parts, only };
     if writer.report.is_empty() {
-        let size = (writer.n_devices, filled(writer, microbatches, of_kinds));
+        let size = (n_queues(writer), filled(writer, microbatches, of_kinds));
         let graph = (!waiting.is_empty()).then(|| writer.graph());
-        let free = FreeSlots::new(&block, &writer.placement, size);
+        let free = FreeSlots::new(&block, (&writer.placement, &writer.parts), size);
         free.fill(&waiting, &graph.unwrap_or_default(), &mut block.slots, &mut writer.report);
     }
     let window = if writer.report.is_empty() { super::window::window(writer, &block, per_step) } else { None };
@@ -108,10 +159,41 @@ fn filled(writer: &Writer<'_>, size: u32, of_kinds: u128) -> u32 {
     turn.unwrap_or(0).max(writer.n_microbatches)
 }
 
-/// Evaluates a line's slot for every stage, and for every microbatch of a block.
+/// Devices, and lanes of devices.
+fn n_queues(writer: &Writer<'_>) -> usize {
+    writer.n_devices as usize * (1 + writer.parts.lanes().len())
+}
+
+/// By stage: the parts that a line is about, in the order in which they run. If a stage has several parts of the name,
+/// the line is about the `nth`.
+fn rows(writer: &Writer<'_>, line: &ast::BlockTask, nth: usize) -> Result<Vec<Vec<usize>>, Fault> {
+    let stages = 0..writer.n_stages();
+    let Some(part) = &line.part else {
+        return Ok(stages.map(|stage| parts::all(&writer.parts, line.kind, stage)).collect());
+    };
+    let named = |stage| parts::named(&writer.parts, line.kind, stage, &part.text);
+    let all: Vec<Vec<usize>> = stages.map(|stage| named(stage).into_iter().skip(nth).take(1).collect()).collect();
+    if all.iter().all(Vec::is_empty) {
+        return Err(Box::new(match nth {
+            0 => parts::unknown(&writer.parts, part, None),
+            _ => {
+                let message = format!("`{}.{}` is written once more than any stage has it", line.kind.letters(), part.text);
+                Diagnostic::error(Code::WrongPart, part.span, "one too many", message)
+            }
+        }));
+    }
+    let on_lane = all.iter().flatten().any(|row| parts::is_on_lane(&writer.parts, *row));
+    match line.kind {
+        TaskKind::BackwardWeight | TaskKind::Recompute if on_lane => Err(Box::new(parts::no_weights(line.kind, part))),
+        _ => Ok(all),
+    }
+}
+
+/// Evaluates a line's slot for every stage, and for every microbatch of a block. Parts of a stage run one after the
+/// other from there.
 fn place<'a>(
     writer: &mut Writer<'a>,
-    line: &'a ast::BlockTask,
+    (line, rows, of_parts): (&'a ast::BlockTask, &[Vec<usize>], &[Durations]),
     (at, microbatches): (&'a Expr, u32),
     origin: u16,
     slots: &mut Vec<BlockTask>,
@@ -123,18 +205,22 @@ fn place<'a>(
         if let Some(variable) = of_microbatch {
             writer.machine.set(variable, i64::from(microbatch.0));
         }
-        for stage in (0..writer.placement.n_stages()).map(StageId::from_index) {
+        for (stage, rows) in (0..).map(StageId::from_index).zip(rows).filter(|(_, rows)| !rows.is_empty()) {
             writer.machine.set(of_stage, i64::from(stage.0));
             writer.machine.spend(1, at)?;
             let slot = writer.eval(&code)?;
-            let start = u64::try_from(slot).ok().filter(|_| slot <= MAX_SLOT).ok_or_else(|| {
+            let mut start = u64::try_from(slot).ok().filter(|_| slot <= MAX_SLOT).ok_or_else(|| {
                 let kind = line.kind.letters();
                 let which = if microbatches == 1 { stage.to_string() } else { format!("{stage} {microbatch}") };
                 let message = format!("{kind} of {which} starts at slot {slot}; slots go from 0 to {MAX_SLOT}");
                 let code = if slot < 0 { Code::OutOfRange } else { Code::TooLarge };
                 Box::new(Diagnostic::error(code, at.span, format!("{slot} for {which}"), message))
             })?;
-            slots.push(BlockTask { kind: line.kind, stage, microbatch, slot: start, origin });
+            for row in rows {
+                let task = BlockTask { kind: line.kind, stage: StageId::from_index(*row), microbatch, slot: start, origin };
+                slots.push(task);
+                start += of_parts.get(*row).map_or(0, |durations| durations[line.kind.index()]);
+            }
         }
     }
     [Some(of_stage), of_microbatch].into_iter().flatten().for_each(|variable| writer.machine.restore(variable, None));
@@ -144,7 +230,7 @@ fn place<'a>(
 /// The tasks of all microbatches, for each device in the order of their slots.
 fn repeated(writer: &Writer<'_>, block: &Block) -> Vec<Vec<ScheduledTask>> {
     let n_microbatches = u64::from(writer.n_microbatches);
-    let turn = turn(block, &writer.placement, (writer.n_devices as usize, writer.n_microbatches));
+    let turn = turn(block, &writer.placement, (n_queues(writer), writer.n_microbatches));
     let n_turns = n_microbatches.div_ceil(turn.microbatches);
     let order = |mut tasks: Vec<BlockTask>| {
         tasks.sort_by_key(|task| task.slot);
@@ -155,14 +241,42 @@ fn repeated(writer: &Writer<'_>, block: &Block) -> Vec<Vec<ScheduledTask>> {
                 let number = first + u64::from(microbatch.0);
                 if number < n_microbatches {
                     let task = Task { kind, stage, microbatch: MicrobatchId(number as u32) };
-                    starts.push((slot.saturating_add(moved), ScheduledTask { task, origin, with_next: false }));
+                    starts.push((slot.saturating_add(moved), ScheduledTask::new(task, origin)));
                 }
             }
         }
         starts.sort_by_key(|(start, _)| *start);
-        starts.into_iter().map(|(_, task)| task).collect()
+        starts
     };
-    turn.tasks.into_iter().map(order).collect()
+    let mut queues: Vec<Vec<(u64, ScheduledTask)>> = turn.tasks.into_iter().map(order).collect();
+    if !writer.parts.lanes().is_empty() {
+        number_lists(block, &mut queues, writer.n_devices as usize);
+    }
+    queues.into_iter().map(|tasks| tasks.into_iter().map(|(_, task)| task).collect()).collect()
+}
+
+/// Numbers the list of each device: a task on a lane stands right behind the last compute task that has ended by its
+/// slot.
+fn number_lists(block: &Block, queues: &mut [Vec<(u64, ScheduledTask)>], n_devices: usize) {
+    for device in 0..n_devices {
+        let ends: Vec<u64> = queues[device]
+            .iter()
+            .map(|(start, one)| start.saturating_add(block.durations_of(one.task.stage)[one.task.kind.index()]))
+            .collect();
+        // By how many compute tasks stand before: first what is on lanes, by its slot, then the next compute task.
+        let mut list: Vec<(usize, bool, u64, usize, usize)> =
+            (0..ends.len()).map(|position| (position, true, 0, device, position)).collect();
+        for lane in (device + n_devices..queues.len()).step_by(n_devices) {
+            let placed = queues[lane].iter().enumerate().map(|(position, (start, _))| {
+                (ends.partition_point(|end| end <= start), false, *start, lane, position)
+            });
+            list.extend(placed);
+        }
+        list.sort_unstable();
+        for (at, (_, _, _, queue, position)) in (0..).zip(list) {
+            queues[queue][position].1.at = at;
+        }
+    }
 }
 
 /// A number of slots within bounds.

@@ -1,6 +1,6 @@
 //! Rule: a loop ends above its start, as far as numbers that are written out tell.
 
-use super::parts::variables_of;
+use super::items::variables_of;
 use pipe_syntax::ast::{BinaryOp, Expr, ExprKind, Name, Statement, UnaryOp};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::source::Span;

@@ -10,6 +10,7 @@ use super::block::Durations;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;
 use pipe_schedule::block::period;
+use pipe_schedule::parts::StageParts;
 use pipe_schedule::placement::{Placement, names};
 use pipe_schedule::schedule::{Block, BlockTask};
 use pipe_schedule::stage_graph::StageGraph;
@@ -21,9 +22,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// A line of a block that says `fill`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Fill {
     pub(super) kind: TaskKind,
+    /// Whether it is about a stage or part, by [`StageId`].
+    pub(super) rows: Vec<bool>,
     pub(super) origin: u16,
     pub(super) span: Span,
 }
@@ -38,6 +41,9 @@ pub(super) struct FreeSlots<'p> {
     /// Blocks until the same devices run the same tasks again, and slots until then.
     turn: (u32, u64),
     durations: Durations,
+    /// The same by part. Empty if stages have no parts.
+    of_parts: Vec<Durations>,
+    parts: &'p StageParts,
     placement: &'p Placement,
     /// By device: starts of runs of taken slots, with their ends; runs do not touch.
     taken: Vec<BTreeMap<u64, u64>>,
@@ -48,7 +54,11 @@ pub(super) struct FreeSlots<'p> {
 }
 
 impl<'p> FreeSlots<'p> {
-    pub(super) fn new(block: &Block, placement: &'p Placement, (n_devices, n_microbatches): (u32, u32)) -> Self {
+    pub(super) fn new(
+        block: &Block,
+        (placement, parts): (&'p Placement, &'p StageParts),
+        (n_queues, n_microbatches): (usize, u32),
+    ) -> Self {
         let n_works = placement.n_stages() * block.microbatches as usize;
         // Where a step ends before devices repeat, slots far from its beginning are taken for near ones: that is safe.
         let (blocks, _) = period::blocks(block.microbatches, placement, n_microbatches);
@@ -56,8 +66,10 @@ impl<'p> FreeSlots<'p> {
             block: (block.microbatches, block.period),
             turn: (blocks, block.period.saturating_mul(u64::from(blocks))),
             durations: block.durations,
+            of_parts: block.of_parts.clone(),
+            parts,
             placement,
-            taken: vec![BTreeMap::new(); n_devices as usize],
+            taken: vec![BTreeMap::new(); n_queues],
             starts: vec![vec![None; n_works]; TaskKind::ALL.len()],
             recomputes: false,
         };
@@ -71,14 +83,14 @@ impl<'p> FreeSlots<'p> {
         let backward = [TaskKind::BackwardInput, TaskKind::Backward];
         for kind in [&[TaskKind::Forward], &backward[..], &[TaskKind::Recompute, TaskKind::BackwardWeight]].concat() {
             for line in lines.iter().filter(|line| line.kind == kind) {
-                for work in self.sequence(kind) {
+                for work in self.sequence(kind).into_iter().filter(|(row, _)| line.rows[row.index()]) {
                     let earliest = self.inputs_end(kind, work, graph);
                     let slot = match backward.iter().find_map(|kind| self.start(*kind, work)) {
                         Some(end) if kind == TaskKind::Recompute => self.last_free(kind, work, earliest..end),
                         _ => self.first_free(kind, work, earliest),
                     };
                     let Some(slot) = slot else {
-                        report.add(self.no_room(*line, work));
+                        report.add(self.no_room(line, work));
                         break;
                     };
                     self.take(kind, work, slot);
@@ -111,8 +123,12 @@ impl<'p> FreeSlots<'p> {
         is_there.then(|| self.starts[kind.index()].get(self.index(work)).copied().flatten()).flatten()
     }
 
+    fn duration(&self, kind: TaskKind, stage: StageId) -> u64 {
+        self.of_parts.get(stage.index()).unwrap_or(&self.durations)[kind.index()]
+    }
+
     fn end(&self, kind: TaskKind, work: Work) -> u64 {
-        self.start(kind, work).map_or(0, |start| start + self.durations[kind.index()])
+        self.start(kind, work).map_or(0, |start| start + self.duration(kind, work.0))
     }
 
     /// The end of a task that is `ahead` microbatches later, in slots of this block.
@@ -142,7 +158,7 @@ impl<'p> FreeSlots<'p> {
                 let readers = [same(graph.after(stage)), later.collect()].concat();
                 let gradients = last_of(&[TaskKind::BackwardInput, TaskKind::Backward], &readers);
                 let forward = self.end(TaskKind::Forward, work);
-                let again = if self.recomputes { self.durations[TaskKind::Recompute.index()] } else { 0 };
+                let again = if self.recomputes { self.duration(TaskKind::Recompute, stage) } else { 0 };
                 gradients.max(forward + again).max(self.end(TaskKind::Recompute, work))
             }
             TaskKind::BackwardWeight | TaskKind::Update => {
@@ -153,7 +169,7 @@ impl<'p> FreeSlots<'p> {
 
     /// The first slot from `earliest` on at which a task would meet none of its device, in any period.
     fn first_free(&self, kind: TaskKind, work: Work, earliest: u64) -> Option<u64> {
-        let (duration, period) = (self.durations[kind.index()], self.turn.1);
+        let (duration, period) = (self.duration(kind, work.0), self.turn.1);
         if duration > self.block.1 {
             return None;
         }
@@ -173,7 +189,7 @@ impl<'p> FreeSlots<'p> {
 
     /// The last slot in a range at which a task would meet none of its device, in any period, and end within the range.
     fn last_free(&self, kind: TaskKind, work: Work, slots: Range<u64>) -> Option<u64> {
-        let (duration, period) = (self.durations[kind.index()], self.turn.1);
+        let (duration, period) = (self.duration(kind, work.0), self.turn.1);
         let last = slots.end.checked_sub(duration).filter(|_| duration <= self.block.1)?;
         let mut slot = last;
         while slot >= slots.start && last - slot < period {
@@ -203,7 +219,7 @@ impl<'p> FreeSlots<'p> {
     /// Marks the slots of a task.
     fn take(&mut self, kind: TaskKind, work: Work, slot: u64) {
         let period = self.turn.1;
-        let duration = self.durations[kind.index()].min(period);
+        let duration = self.duration(kind, work.0).min(period);
         let places: Vec<(DeviceId, u64)> = self.places(work, slot).collect();
         for (device, start) in places {
             let taken = &mut self.taken[device.index()];
@@ -216,14 +232,15 @@ impl<'p> FreeSlots<'p> {
         self.starts[kind.index()][index].get_or_insert(slot);
     }
 
-    fn no_room(&self, line: Fill, (stage, microbatch): Work) -> Diagnostic {
+    fn no_room(&self, line: &Fill, (stage, microbatch): Work) -> Diagnostic {
         let used = |device: &DeviceId| self.taken[device.index()].iter().map(|(start, end)| end - start).sum::<u64>();
         // Of several devices, the fullest.
         let devices = self.placement.devices(stage, microbatch).iter().rev().copied();
         let device = devices.max_by_key(used).unwrap_or(DeviceId(0));
         let used = used(&device);
-        let (kind, period, duration) = (line.kind.letters(), self.turn.1, self.durations[line.kind.index()]);
-        let which = if self.block.0 == 1 { stage.to_string() } else { format!("{stage} {microbatch}") };
+        let (kind, period, duration) = (line.kind.letters(), self.turn.1, self.duration(line.kind, stage));
+        let name = self.parts.name(stage);
+        let which = if self.block.0 == 1 { name } else { format!("{name} {microbatch}") };
         let own = self.placement.devices(stage, microbatch);
         let taken = match own.len() {
             1 => format!("{used} of the {period} slots of {device} are taken"),

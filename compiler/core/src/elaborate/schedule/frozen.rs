@@ -17,9 +17,10 @@ pub(super) fn apply<'a>(writer: &mut Writer<'a>, line: &'a FrozenStages, graph: 
         writer.report.add(error.label(line.span, "these are never updated").help("choose `weights flush`"));
         return;
     }
-    let Some(frozen) = stages(writer, line, schedule.n_stages()) else { return };
+    let Some(frozen) = stages(writer, line, schedule.n_whole_stages()) else { return };
     let tasks = schedule.orders.clone();
-    freeze(schedule, graph, |stage| frozen[stage.index()]);
+    let parts = schedule.parts.clone();
+    freeze(schedule, graph, |row| frozen[parts.stage_of(row).index()]);
     let mut superfluous = BTreeMap::new();
     for scheduled in tasks.iter().flatten() {
         if schedule.frozen.kind(scheduled.task.kind, scheduled.task.stage).is_none() {
@@ -27,7 +28,7 @@ pub(super) fn apply<'a>(writer: &mut Writer<'a>, line: &'a FrozenStages, graph: 
         }
     }
     for (origin, task) in superfluous {
-        let (name, stage) = (format!("{} {}", task.kind.letters(), task.stage), task.stage);
+        let (name, stage) = (schedule.kind_name(task.kind, task.stage), schedule.parts.stage_of(task.stage));
         let message = format!("`{name}` is written, but {stage} is frozen and needs no such task");
         let span = schedule.origins[usize::from(origin)];
         let error =

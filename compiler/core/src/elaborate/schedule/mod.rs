@@ -5,8 +5,9 @@ mod empty_loop;
 mod fill;
 mod frozen;
 mod idle_loop;
+mod items;
 mod order;
-mod parts;
+pub(in crate::elaborate) mod parts;
 mod period;
 mod place;
 pub(in crate::elaborate) mod reads;
@@ -17,11 +18,14 @@ mod window;
 pub(super) use period::common;
 
 use idle_loop::IdleLoop;
-use parts::{Body, Parts, PlaceLine, parts_of, scope_of};
+use items::{Body, Items, PlaceLine, items_of, scope_of};
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::TaskKind;
+use parts::PipelineParts;
+use pipe_schedule::parts::StageParts;
 use pipe_schedule::placement::Placement;
 use pipe_schedule::policy::activation::Activations;
+use pipe_schedule::policy::freeze::freeze;
 use pipe_schedule::policy::frozen::Frozen;
 use pipe_schedule::schedule::{Block, Schedule, ScheduledTask};
 use pipe_schedule::slices::Slices;
@@ -56,6 +60,8 @@ pub(super) struct ScheduleSetting<'a> {
     pub(super) turn: bool,
     /// Which stages read which, for so many stages.
     pub(super) graph: &'a dyn Fn(usize) -> StageGraph,
+    /// The lanes and parts that the pipeline names.
+    pub(super) parts: Option<PipelineParts<'a>>,
 }
 
 impl ScheduleSetting<'_> {
@@ -86,6 +92,9 @@ pub(super) struct Writer<'a> {
     shares: Vec<u32>,
     /// The slot of `Q`, the number of slices. None if something else has that name.
     slice_count: Option<usize>,
+    /// The parts of stages.
+    pub(super) parts: StageParts,
+    /// Of stages, or of parts if there are any, each on a device or a lane of one.
     pub(super) placement: Placement,
     pub(super) steps: Steps,
     pub(super) weights: Option<(Weights, Span)>,
@@ -118,9 +127,9 @@ pub(super) fn elaborate<'a>(
     setting: ScheduleSetting<'a>,
 ) -> Result<Schedule, Diagnostics> {
     let mut report = Report::default();
-    let parts = parts_of(schedule, &mut report);
-    let mut scope = scope_of(schedule, &parts, arguments, setting, &mut report);
-    let is_free = parts.slices.is_some() && scope.meaning("Q").is_none();
+    let items = items_of(schedule, &mut report);
+    let mut scope = scope_of(schedule, &items, arguments, setting, &mut report);
+    let is_free = items.slices.is_some() && scope.meaning("Q").is_none();
     let slice_count = if is_free { scope.variable("Q") } else { None };
     let writer = Writer {
         scope,
@@ -131,39 +140,40 @@ pub(super) fn elaborate<'a>(
         slices: Slices::ONE,
         shares: Vec::new(),
         slice_count,
+        parts: StageParts::default(),
         placement: Placement::of_stages(Vec::new()),
         steps: setting.steps,
         weights: None,
         origins: Vec::new(),
         idle: BTreeMap::new(),
-        turn: setting.turn && parts.block().is_some(),
+        turn: setting.turn && items.block().is_some(),
         is_varied: dependence(setting.files, schedule, setting.call) == Dependence::Varied,
         outside: setting.graph,
         reads: None,
         functions: BTreeMap::new(),
     };
-    writer.write(schedule, &parts, setting)
+    writer.write(schedule, &items, setting)
 }
 
 impl<'a> Writer<'a> {
     fn write(
         mut self,
         schedule: &ast::Schedule,
-        parts: &Parts<'a>,
-        setting: ScheduleSetting<'_>,
+        items: &Items<'a>,
+        setting: ScheduleSetting<'a>,
     ) -> Result<Schedule, Diagnostics> {
         let faults = self.scope.resolve_lets(false);
         if !faults.is_empty() {
             self.report.extend(faults.into_iter().map(|fault| *fault));
-            self.resolve(parts);
+            self.resolve(items);
             return Err(self.report.into_errors());
         }
-        let allowed = self.conditions(schedule, parts, setting);
-        let n_stages = if allowed && self.slices(parts) { self.stages(parts) } else { None };
-        let (Some(n_stages), Some(place), Some((body, _))) = (n_stages, parts.place, parts.body) else {
+        let allowed = self.conditions(schedule, items, setting);
+        let n_stages = if allowed && self.slices(items) { self.stages(items) } else { None };
+        let (Some(n_stages), Some(place), Some((body, _))) = (n_stages, items.place, items.body) else {
             return Err(self.report.into_errors());
         };
-        self.weights = self.weights(parts);
+        self.weights = self.weights(items);
         // Every stage has a forward and a backward of every microbatch, or the schedule is incomplete.
         let least = 2 * u128::from(n_stages) * if self.turn { 1 } else { self.n_numbered() };
         let within_limit = tasks(least, setting.called().unwrap_or(schedule.name.span));
@@ -171,13 +181,19 @@ impl<'a> Writer<'a> {
             return Err(self.report.into_errors());
         }
         self.placement = place::write(&mut self, place, n_stages);
-        if let Some(line) = parts.reads {
+        if let Some(line) = items.reads {
             let graph = reads::graph(&mut self, line, n_stages as usize);
             self.reads = self.report.take(graph);
         }
+        let parts = parts::parts(&mut self, items, setting.parts, n_stages);
+        let Some(parts) = self.report.take(parts) else { return Err(self.report.into_errors()) };
+        if !parts.is_empty() {
+            self.placement = parts.placement(&self.placement, self.n_devices as usize);
+            self.parts = parts;
+        }
         let written = match body {
             Body::Block(block) => {
-                let durations = block::durations(&mut self, parts.slots.map_or(&[], |(lines, _)| lines));
+                let durations = block::durations(&mut self, items.slots.map_or(&[], |(lines, _)| lines));
                 block::write(&mut self, block, durations)
             }
             Body::Order(order) => order::write(&mut self, order, place.span),
@@ -186,7 +202,7 @@ impl<'a> Writer<'a> {
         let WrittenOrders { orders, block, window } =
             written.unwrap_or(WrittenOrders { orders: Vec::new(), block: None, window: None });
         let graph = self.graph();
-        let activations = Activations::default().sliced(&self.shares).unwrap_or_default();
+        let activations = Activations::of_parts(&self.parts).sliced(&self.shares).unwrap_or_default();
         let mut schedule = Schedule {
             name: schedule.name.text.clone(),
             span: schedule.name.span,
@@ -194,7 +210,8 @@ impl<'a> Writer<'a> {
             slices: self.slices,
             activations,
             shares: std::mem::take(&mut self.shares),
-            graph: self.reads.clone().unwrap_or_else(|| StageGraph::chain(self.placement.n_stages())),
+            graph: self.parts.graph(&self.reads.clone().unwrap_or_else(|| StageGraph::chain(n_stages as usize))),
+            parts: self.parts.clone(),
             window,
             placement: std::mem::replace(&mut self.placement, Placement::of_stages(Vec::new())),
             placement_span: place.span,
@@ -202,9 +219,13 @@ impl<'a> Writer<'a> {
             origins: std::mem::take(&mut self.origins),
             block,
             frozen: Frozen::default(),
-            reorder: parts.reorder,
+            reorder: items.reorder,
         };
-        if let Some(line) = parts.frozen {
+        if !self.parts.lanes().is_empty() {
+            // What is on a lane has no weights.
+            freeze(&mut schedule, &graph, |row| self.parts.lane(row).is_some());
+        }
+        if let Some(line) = items.frozen {
             frozen::apply(&mut self, line, &graph, &mut schedule);
         }
         let mut again = schedule.orders.iter().flatten().filter(|one| one.task.kind == TaskKind::Recompute);
@@ -219,23 +240,23 @@ impl<'a> Writer<'a> {
     }
 
     /// Reports what is wrong with names outside of `let`s, where nothing can be evaluated.
-    fn resolve(&mut self, parts: &Parts<'a>) {
-        let mut names: Vec<&'a ast::Name> = parts.place.into_iter().flat_map(PlaceLine::names).collect();
-        let mut numbers: Vec<&'a Expr> = parts.stages.iter().map(|(count, _)| *count).collect();
-        if let Some((written, _)) = parts.slices {
+    fn resolve(&mut self, items: &Items<'a>) {
+        let mut names: Vec<&'a ast::Name> = items.place.into_iter().flat_map(PlaceLine::names).collect();
+        let mut numbers: Vec<&'a Expr> = items.stages.iter().map(|(count, _)| *count).collect();
+        if let Some((written, _)) = items.slices {
             let resolved = self.scope.number_or_list(written);
             self.report.take(resolved);
         }
-        if let Some(place) = parts.place {
+        if let Some(place) = items.place {
             let resolved = place::resolve(self, place.device);
             self.report.take(resolved);
         }
-        if let Some(reads) = parts.reads {
+        if let Some(reads) = items.reads {
             let resolved = reads::resolve(self, &reads.sources);
             self.report.take(resolved);
         }
-        numbers.extend(parts.slots.iter().flat_map(|(lines, _)| lines.iter().map(|(_, duration)| duration)));
-        match parts.body {
+        numbers.extend(items.slots.iter().flat_map(|(lines, _)| lines.iter().map(|line| &line.slots)));
+        match items.body {
             Some((Body::Block(block), _)) => {
                 numbers.extend(&block.microbatches);
                 numbers.push(&block.period);
@@ -256,10 +277,10 @@ impl<'a> Writer<'a> {
             let resolved = self.scope.number(number);
             self.report.take(resolved);
         }
-        let frozen = parts.frozen.into_iter().flat_map(|frozen| &frozen.rule).map(|(_, condition)| condition);
+        let frozen = items.frozen.into_iter().flat_map(|frozen| &frozen.rule).map(|(_, condition)| condition);
         let of_weights =
-            parts.weights.iter().flat_map(|versions| versions.branches.iter().map(|(condition, _)| condition));
-        for condition in parts.conditions.iter().map(|(condition, _)| *condition).chain(of_weights).chain(frozen) {
+            items.weights.iter().flat_map(|versions| versions.branches.iter().map(|(condition, _)| condition));
+        for condition in items.conditions.iter().map(|(condition, _)| *condition).chain(of_weights).chain(frozen) {
             let resolved = self.scope.condition(condition);
             self.report.take(resolved);
         }
@@ -267,7 +288,13 @@ impl<'a> Writer<'a> {
 
     /// The stage graph.
     pub(super) fn graph(&self) -> StageGraph {
-        self.reads.clone().unwrap_or_else(|| (self.outside)(self.placement.n_stages()))
+        let n_stages = self.n_stages();
+        self.parts.graph(&self.reads.clone().unwrap_or_else(|| (self.outside)(n_stages)))
+    }
+
+    /// The number of stages, whatever parts they have.
+    pub(super) fn n_stages(&self) -> usize {
+        self.parts.n_stages(self.placement.n_stages())
     }
 
     /// Adds a statement that tasks come from.
@@ -299,9 +326,9 @@ impl<'a> Writer<'a> {
     }
 
     /// Whether everything that the schedule requires holds.
-    fn conditions(&mut self, schedule: &ast::Schedule, parts: &Parts<'a>, setting: ScheduleSetting<'_>) -> bool {
+    fn conditions(&mut self, schedule: &ast::Schedule, items: &Items<'a>, setting: ScheduleSetting<'_>) -> bool {
         let mut allowed = true;
-        for (condition, span) in &parts.conditions {
+        for (condition, span) in &items.conditions {
             let holds = self.scope.condition(condition).and_then(|code| self.eval(&code));
             match self.report.take(holds) {
                 Some(1) => continue,
@@ -348,8 +375,8 @@ impl<'a> Writer<'a> {
     }
 
     /// Which version of the weights tasks read, where blocks run on across steps.
-    fn weights(&mut self, parts: &Parts<'a>) -> Option<(Weights, Span)> {
-        let versions = parts.weights?;
+    fn weights(&mut self, items: &Items<'a>) -> Option<(Weights, Span)> {
+        let versions = items.weights?;
         let mut chosen = versions.otherwise;
         for (condition, weights) in versions.branches.iter().rev() {
             let holds = self.scope.condition(condition).and_then(|code| self.eval(&code));
@@ -366,23 +393,23 @@ impl<'a> Writer<'a> {
     }
 
     /// In how many slices microbatches are cut. Whether that is a number that is possible.
-    fn slices(&mut self, parts: &Parts<'a>) -> bool {
-        let Some((written, span)) = parts.slices else { return true };
+    fn slices(&mut self, items: &Items<'a>) -> bool {
+        let Some((written, span)) = items.slices else { return true };
         let value = slices::count(self, written);
         let Some((value, shares)) = self.report.take(value) else { return false };
         (self.slices, self.shares) = (Slices::new(value), shares);
         if let Some(slot) = self.slice_count {
             self.machine.set(slot, i64::from(value));
         }
-        let Some((Body::Block(block), _)) = parts.body.filter(|_| value > 1) else { return true };
+        let Some((Body::Block(block), _)) = items.body.filter(|_| value > 1) else { return true };
         let message = format!("the {value} slices of a microbatch need an `order`, and this schedule has a `block`");
         let error = Diagnostic::error(Code::RepeatedItem, span, format!("{value} slices"), message);
         self.report.add(error.label(block.span, "repeats whole microbatches"));
         false
     }
 
-    fn stages(&mut self, parts: &Parts<'a>) -> Option<u32> {
-        let (count, _) = parts.stages?;
+    fn stages(&mut self, items: &Items<'a>) -> Option<u32> {
+        let (count, _) = items.stages?;
         let n_stages = self.number(count).and_then(|value| within("stages", value, 1..=MAX_STAGES, count.span));
         let n_stages = self.report.take(n_stages)?;
         if let Some(slot) = self.scope.variable("S") {

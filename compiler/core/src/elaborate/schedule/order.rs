@@ -2,7 +2,7 @@
 
 use super::idle_loop::IdleLoop;
 use super::refused_task::{self, Loop};
-use super::{Writer, WrittenOrders, empty_loop};
+use super::{Writer, WrittenOrders, empty_loop, parts};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::placement::names;
@@ -14,7 +14,7 @@ use pipe_syntax::expr::functions::Called;
 use pipe_syntax::expr::scope::{Fault, Form, Resolved, Type};
 use pipe_syntax::limits::{MAX_TASKS, tasks};
 use pipe_syntax::source::Span;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 /// A resolved statement.
@@ -31,6 +31,7 @@ enum Step<'a> {
 /// A task's statement.
 pub(super) struct Line<'a> {
     pub(super) kind: TaskKind,
+    pub(super) part: Option<&'a ast::Name>,
     pub(super) stage: Resolved<'a>,
     pub(super) microbatch: Option<Resolved<'a>>,
     pub(super) slice: Option<Resolved<'a>>,
@@ -67,8 +68,11 @@ pub(super) fn write<'a>(writer: &mut Writer<'a>, order: &'a ast::Order, place: S
             fused: BTreeSet::new(),
             loops: Vec::new(),
             order: Vec::new(),
+            several: BTreeSet::new(),
             n_tasks: 0,
         };
+        let n_queues = run.writer.n_devices as usize * (1 + run.writer.parts.lanes().len());
+        orders.resize_with(n_queues, Vec::new);
         for index in 0..run.writer.n_devices {
             run.writer.machine.set(device, i64::from(index));
             run.device = DeviceId(index);
@@ -84,8 +88,15 @@ pub(super) fn write<'a>(writer: &mut Writer<'a>, order: &'a ast::Order, place: S
                 // Each replica, and each of several devices at once, counts its own microbatches.
                 order.iter().for_each(|one| run.next.iter_mut().for_each(|next| next[one.task.stage.index()] = 0));
                 run.fused.clear();
+                run.several.clear();
             }
-            orders.push(order);
+            if n_queues == run.writer.n_devices as usize {
+                orders[run.device.index()] = order;
+                continue;
+            }
+            for (at, one) in (0..).zip(order) {
+                orders[run.queue(one.task.stage).index()].push(ScheduledTask { at, ..one });
+            }
         }
     }
     Ok(WrittenOrders { orders, block: None, window: None })
@@ -138,11 +149,12 @@ pub(super) fn resolve<'a>(writer: &mut Writer<'a>, statements: &'a [Statement]) 
             Statement::If { branches, otherwise } => branch_step(writer, branches, otherwise),
             Statement::Call(call) => call_step(writer, call).map(Some),
             Statement::Pair { halves, span } => pair_step(writer, halves, *span),
-            Statement::Task { kind, stage, microbatch, slice, span } => {
+            Statement::Task { kind, part, stage, microbatch, slice, span } => {
                 let origin = writer.origin(*span)?;
                 task_step(writer, [Some(stage), microbatch.as_ref(), slice.as_ref()]).map(|numbers| {
                     let [stage, microbatch, slice] = numbers;
-                    let line = |stage| Line { kind: *kind, stage, microbatch, slice, origin, span: *span };
+                    let part = part.as_ref();
+                    let line = |stage| Line { kind: *kind, part, stage, microbatch, slice, origin, span: *span };
                     stage.map(|stage| Step::Task(line(stage)))
                 })
             }
@@ -292,8 +304,11 @@ struct Run<'w, 'a> {
     fused: BTreeSet<(usize, u32)>,
     /// The `for` loops around the statement at hand, outermost first.
     loops: Vec<Loop<'a>>,
-    /// Its order.
+    /// Its list: what it computes, and what it starts on lanes.
     order: Vec<ScheduledTask>,
+    /// By kind, part and microbatch: what has run of parts whose stage has several of their name, and whose microbatch
+    /// was named.
+    several: BTreeSet<(TaskKind, usize, i64)>,
     n_tasks: u64,
 }
 
@@ -361,10 +376,13 @@ impl<'a> Run<'_, 'a> {
                 result
             }
             Step::Pair { body, span } => {
-                let first = self.order.len();
-                self.body(body)?;
-                self.join(first, *span);
-                Ok(())
+                if self.writer.parts.is_empty() {
+                    let first = self.order.len();
+                    self.body(body)?;
+                    self.join(first, *span);
+                    return Ok(());
+                }
+                self.merge(body)
             }
         }
     }
@@ -396,7 +414,7 @@ impl<'a> Run<'_, 'a> {
 
     fn task(&mut self, line: &Line<'a>) -> Result<(), Fault> {
         let stage = self.writer.eval(&line.stage)?;
-        let n_stages = self.writer.placement.n_stages();
+        let n_stages = self.writer.n_stages();
         let index = match usize::try_from(stage) {
             Ok(index) if index < n_stages => index,
             _ => {
@@ -406,7 +424,50 @@ impl<'a> Run<'_, 'a> {
                 return Ok(());
             }
         };
-        let Some(microbatch) = self.microbatch(line, index)? else {
+        if self.writer.parts.is_empty() && line.part.is_none() {
+            return self.row(line, index);
+        }
+        let rows = match line.part {
+            None => parts::all(&self.writer.parts, line.kind, index),
+            Some(part) => self.part(line, part, index)?.into_iter().collect(),
+        };
+        if rows.is_empty() {
+            self.writer.machine.spend(REFUSAL, line.stage.expr)?;
+        }
+        rows.into_iter().try_for_each(|row| self.row(line, row))
+    }
+
+    /// The row of the part that a line names; none if it is refused. If the stage has several of the name, the next of
+    /// them.
+    fn part(&mut self, line: &Line<'a>, part: &ast::Name, stage: usize) -> Result<Option<usize>, Fault> {
+        let rows = parts::named(&self.writer.parts, line.kind, stage, &part.text);
+        let [first, ..] = *rows else {
+            self.writer.report.add(parts::unknown(&self.writer.parts, part, Some(stage)));
+            return Ok(None);
+        };
+        if matches!(line.kind, TaskKind::BackwardWeight | TaskKind::Recompute)
+            && parts::is_on_lane(&self.writer.parts, first)
+        {
+            self.writer.report.add(parts::no_weights(line.kind, part));
+            return Ok(None);
+        }
+        if rows.len() == 1 {
+            return Ok(Some(first));
+        }
+        let Some(code) = &line.microbatch else {
+            let next = |row: &usize| self.next[line.kind.index()][*row];
+            return Ok(rows.into_iter().min_by_key(next));
+        };
+        let microbatch = self.writer.eval(code)?;
+        let is_left = |row: &usize| !self.several.contains(&(line.kind, *row, microbatch));
+        let row = rows.into_iter().find(is_left).unwrap_or(first);
+        self.several.insert((line.kind, row, microbatch));
+        Ok(Some(row))
+    }
+
+    /// Adds the task of a stage, or of one of its parts.
+    fn row(&mut self, line: &Line<'a>, row: usize) -> Result<(), Fault> {
+        let Some(microbatch) = self.microbatch(line, row)? else {
             self.writer.machine.spend(REFUSAL, line.stage.expr)?;
             return Ok(());
         };
@@ -414,8 +475,35 @@ impl<'a> Run<'_, 'a> {
         if self.n_tasks > MAX_TASKS {
             return tasks(u128::from(self.n_tasks), line.span);
         }
-        let task = Task { kind: line.kind, stage: StageId::from_index(index), microbatch };
-        self.order.push(ScheduledTask { task, origin: line.origin, with_next: false });
+        let task = Task { kind: line.kind, stage: StageId::from_index(row), microbatch };
+        self.order.push(ScheduledTask::new(task, line.origin));
+        Ok(())
+    }
+
+    /// The queue of the device at hand that runs a stage or part.
+    fn queue(&self, row: StageId) -> DeviceId {
+        self.writer.parts.queue(self.device, row, self.writer.n_devices as usize)
+    }
+
+    /// Runs a forward and a backward by turns: the backward first, each up to and including its next part on a lane.
+    fn merge(&mut self, body: &Body<'a>) -> Result<(), Fault> {
+        let first = self.order.len();
+        let mut halves: Vec<VecDeque<ScheduledTask>> = Vec::new();
+        for step in &body.steps {
+            self.step(step)?;
+            halves.push(self.order.split_off(first).into());
+        }
+        halves.sort_by_key(|half| half.front().is_some_and(|one| one.task.kind == TaskKind::Forward));
+        while halves.iter().any(|half| !half.is_empty()) {
+            for half in &mut halves {
+                while let Some(one) = half.pop_front() {
+                    self.order.push(one);
+                    if self.writer.parts.lane(one.task.stage).is_some() {
+                        break;
+                    }
+                }
+            }
+        }
         Ok(())
     }
 
@@ -430,16 +518,17 @@ impl<'a> Run<'_, 'a> {
         };
         let microbatch = named.unwrap_or(i64::from(next / slices.count()));
         let Some(number) = u32::try_from(microbatch).ok().filter(|number| *number < n_microbatches) else {
-            let is_home = self.writer.placement.is_home(StageId::from_index(stage), self.device);
+            let row = StageId::from_index(stage);
+            let is_home = self.writer.placement.is_home(row, self.queue(row));
             let none_left = line.microbatch.is_none() && self.writer.placement.is_replicated();
             self.writer.report.add(if line.microbatch.is_none() && !is_home {
                 self.elsewhere(line, StageId::from_index(stage))
             } else if none_left {
-                refused_task::none_left_here(line, stage, self.device)
+                refused_task::none_left_here(line, &self.writer.parts.name(row), self.device)
             } else if let Some(both) = self.twice_backward(line, stage) {
                 both
             } else {
-                let error = refused_task::no_such_microbatch(line, stage, microbatch, n_microbatches);
+                let error = refused_task::no_such_microbatch(line, &self.writer.parts.name(row), microbatch, n_microbatches);
                 refused_task::with_range(line, &self.loops, error)
             });
             return Ok(None);
@@ -450,7 +539,8 @@ impl<'a> Run<'_, 'a> {
             None => first,
             Some(slice) => {
                 let Some(slice) = u32::try_from(slice).ok().filter(|slice| *slice < slices.count()) else {
-                    self.writer.report.add(refused_task::no_such_slice(line, stage, slice, slices));
+                    let name = self.writer.parts.name(StageId::from_index(stage));
+                    self.writer.report.add(refused_task::no_such_slice(line, &name, slice, slices));
                     return Ok(None);
                 };
                 // The order of slices is its own inverse.
@@ -464,7 +554,11 @@ impl<'a> Run<'_, 'a> {
     /// A task whose stage lives on other devices only.
     fn elsewhere(&self, line: &Line<'a>, stage: StageId) -> Diagnostic {
         let (kind, device) = (line.kind.letters(), self.device);
-        let homes = names(self.writer.placement.devices_of(stage));
+        let stage = self.writer.parts.stage_of(stage);
+        let first = StageId::from_index(self.writer.parts.rows(stage).start);
+        let devices = self.writer.placement.devices_of(first).iter();
+        let devices = devices.map(|queue| self.writer.parts.device(*queue, self.writer.n_devices as usize));
+        let homes = names(&devices.collect::<Vec<_>>());
         let message = format!("`{kind}` of {stage} is in the order of {device}, but {stage} lives on {homes}");
         let error = Diagnostic::error(Code::WrongDevice, line.span, format!("on {device} too"), message)
             .label(self.place, format!("places {stage} on {homes}"));
@@ -507,7 +601,8 @@ impl<'a> Run<'_, 'a> {
     fn own_stage(&self, line: &Line<'a>, error: Diagnostic) -> Diagnostic {
         let (kind, variable, device) = (line.kind.letters(), self.variable, self.device);
         let own = StageId::from_index(device.index());
-        if own.index() >= self.writer.placement.n_stages() || !self.writer.placement.is_home(own, device) {
+        let row = StageId::from_index(self.writer.parts.rows(own).start);
+        if own.index() >= self.writer.n_stages() || !self.writer.placement.is_home(row, self.queue(row)) {
             return error;
         }
         let help = format!("an order is what every device does: write `{kind}[{variable}]` for the stage of each");
@@ -523,14 +618,15 @@ impl<'a> Run<'_, 'a> {
     /// The first of the microbatches from `next` on that lives on this device, where some do.
     fn own(&mut self, line: &Line<'a>, stage: usize, next: u32) -> Result<u32, Fault> {
         let (placement, stage, slices) = (&self.writer.placement, StageId::from_index(stage), self.writer.slices);
-        if !placement.is_replicated() || !placement.is_home(stage, self.device) {
+        let queue = self.queue(stage);
+        if !placement.is_replicated() || !placement.is_home(stage, queue) {
             return Ok(next);
         }
         // Within one period there is one, or none is left.
         let all = self.writer.n_microbatches * slices.count();
         let ends = next.saturating_add(placement.period()).min(all);
         let devices = |nth: &u32| placement.devices(stage, slices.nth(line.kind, *nth));
-        let found = (next..ends).find(|nth| devices(nth).binary_search(&self.device).is_ok());
+        let found = (next..ends).find(|nth| devices(nth).binary_search(&queue).is_ok());
         self.writer.machine.spend(u64::from(found.unwrap_or(ends).saturating_sub(next)), line.stage.expr)?;
         Ok(found.unwrap_or(all))
     }

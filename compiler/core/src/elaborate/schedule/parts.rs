@@ -1,246 +1,256 @@
-//! The parts of a schedule's declaration: each line once, each name with one meaning.
+//! `lane` and `parts`: the parts of each stage's tasks, and the queues beside compute that some of them run on.
 
-use super::{ScheduleSetting, too_many_variables};
+use super::Writer;
+use super::items::Items;
 use pipe_ir::task::TaskKind;
-use pipe_syntax::ast::{self, Expr, ScheduleItem, Statement, Weights};
+use pipe_schedule::parts::StageParts;
+use pipe_syntax::ast::{self, Expr, PartItem, PartList};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
-use pipe_syntax::expr::arguments::Values;
-use pipe_syntax::expr::errors::{FIXED, built_in, fixed};
-use pipe_syntax::expr::scope::{Form, Scope};
-use pipe_syntax::limits::Report;
+use pipe_syntax::expr::evaluate::Rule;
+use pipe_syntax::expr::known::Known;
+use pipe_syntax::expr::scope::Fault;
+use pipe_syntax::limits::{MAX_STAGES, within};
 use pipe_syntax::source::Span;
-use std::collections::BTreeMap;
+use pipe_syntax::suggest;
+use std::sync::Arc;
 
-/// The items of a schedule, each at most once.
-#[derive(Debug, Default)]
-pub(super) struct Parts<'a> {
-    pub(super) stages: Option<(&'a Expr, Span)>,
-    pub(super) slices: Option<(&'a Expr, Span)>,
-    pub place: Option<PlaceLine<'a>>,
-    pub(super) reads: Option<&'a ast::Reads>,
-    pub(super) frozen: Option<&'a ast::FrozenStages>,
-    pub(super) slots: Option<(&'a [(TaskKind, Expr)], Span)>,
-    pub(super) body: Option<(Body<'a>, Span)>,
-    pub(super) reorder: Option<Span>,
-    pub(super) weights: Option<WeightsLine<'a>>,
-    pub(super) conditions: Vec<(&'a Expr, Span)>,
-    pub(super) lets: Vec<(&'a ast::Name, Form<'a>)>,
+/// The most lanes of a device.
+const MOST_LANES: usize = 16;
+/// The most parts of a stage.
+const MOST_PARTS: usize = 1 << 10;
+
+/// The lanes and parts that a pipeline names for its schedule.
+#[derive(Clone, Copy)]
+pub(in crate::elaborate) struct PipelineParts<'a> {
+    pub(in crate::elaborate) lanes: &'a [&'a ast::Lane],
+    pub(in crate::elaborate) parts: Option<&'a ast::StageParts>,
+    /// What its numbers may name.
+    pub(in crate::elaborate) known: &'a Known<'a>,
 }
 
-/// `place`: names for a stage and perhaps a microbatch, and the device or the several that they give.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PlaceLine<'a> {
-    pub(super) stage: &'a ast::Name,
-    pub(super) microbatch: Option<&'a ast::Name>,
-    pub(super) device: &'a Expr,
-    pub(super) span: Span,
+/// Evaluates a number or a condition of a list of parts for a stage.
+type Evaluate<'e, 'a> = dyn FnMut(&'a Expr, Asked) -> Result<i64, Fault> + 'e;
+
+/// What an expression is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Condition,
+    Number,
 }
 
-impl<'a> Parts<'a> {
-    /// The block that tasks come from.
-    pub(super) fn block(&self) -> Option<&'a ast::Block> {
-        match self.body {
-            Some((Body::Block(block), _)) => Some(block),
-            _ => None,
+/// The names and lanes of a stage's parts.
+type Named = Vec<(Arc<str>, Option<usize>)>;
+
+/// The parts of all stages, as the schedule or its pipeline names them. Empty if neither does.
+pub(super) fn parts<'a>(
+    writer: &mut Writer<'a>,
+    items: &Items<'a>,
+    outside: Option<PipelineParts<'a>>,
+    n_stages: u32,
+) -> Result<StageParts, Fault> {
+    let of_pipeline = outside.map_or(&[][..], |outside| outside.lanes);
+    let lanes: Vec<&ast::Lane> = items.lanes.iter().chain(of_pipeline).copied().collect();
+    check_lanes(&lanes)?;
+    let line = match (items.parts, outside.and_then(|outside| outside.parts)) {
+        (None, None) => return Ok(StageParts::default()),
+        (Some(own), Some(other)) => {
+            let message = "the schedule already names the parts of its stages";
+            let error = Diagnostic::error(Code::RepeatedItem, other.span, "named again", message);
+            return Err(Box::new(error.label(own.span, "named here").help("leave `parts` of the pipeline out")));
         }
-    }
-}
-
-impl<'a> PlaceLine<'a> {
-    pub(super) fn names(self) -> impl Iterator<Item = &'a ast::Name> {
-        std::iter::once(self.stage).chain(self.microbatch)
-    }
-}
-
-/// A `weights` line.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct WeightsLine<'a> {
-    pub(super) branches: &'a [(Expr, Weights)],
-    pub(super) otherwise: Weights,
-    pub(super) span: Span,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Body<'a> {
-    Block(&'a ast::Block),
-    Order(&'a ast::Order),
-}
-
-/// Sorts the items of a schedule, and says which are missing or there twice.
-pub(super) fn parts_of<'a>(schedule: &'a ast::Schedule, report: &mut Report) -> Parts<'a> {
-    let mut parts = Parts::default();
-    for item in &schedule.items {
-        let again = match item {
-            ScheduleItem::Stages { count, span } => {
-                parts.stages.replace((count, *span)).map(|(_, first)| ("stages", first, *span))
-            }
-            ScheduleItem::Slices { count, span } => {
-                parts.slices.replace((count, *span)).map(|(_, first)| ("slices", first, *span))
-            }
-            ScheduleItem::Place { stage, microbatch, device, span } => {
-                let place = PlaceLine { stage, microbatch: microbatch.as_ref(), device, span: *span };
-                parts.place.replace(place).map(|first| ("place", first.span, *span))
-            }
-            ScheduleItem::Reads(reads) => parts.reads.replace(reads).map(|first| ("reads", first.span, reads.span)),
-            ScheduleItem::Frozen(frozen) => {
-                parts.frozen.replace(frozen).map(|first| ("frozen", first.span, frozen.span))
-            }
-            ScheduleItem::Slots { durations, span } => {
-                parts.slots.replace((durations, *span)).map(|(_, first)| ("slots", first, *span))
-            }
-            ScheduleItem::Block(block) => {
-                let previous = parts.body.replace((Body::Block(block), block.span));
-                previous.map(|(_, first)| ("block` or `order", first, block.span))
-            }
-            ScheduleItem::Order(order) => {
-                let previous = parts.body.replace((Body::Order(order), order.span));
-                previous.map(|(_, first)| ("block` or `order", first, order.span))
-            }
-            ScheduleItem::Reorder { span } => parts.reorder.replace(*span).map(|first| ("reorder", first, *span)),
-            ScheduleItem::Weights { branches, otherwise, span } => {
-                let versions = WeightsLine { branches, otherwise: *otherwise, span: *span };
-                parts.weights.replace(versions).map(|first| ("weights", first.span, *span))
-            }
-            ScheduleItem::Require { condition, span } => {
-                parts.conditions.push((condition, *span));
-                None
-            }
-            ScheduleItem::Let(binding) => {
-                parts.lets.push((&binding.name, Form::Let(&binding.value)));
-                None
-            }
-            ScheduleItem::Function(function) => {
-                parts.lets.push((&function.name, Form::Function(function)));
-                None
-            }
-        };
-        if let Some((word, first, span)) = again {
-            let message = format!("`{}` sets `{word}` twice", schedule.name.text);
-            let error = Diagnostic::error(Code::RepeatedItem, span, "given again", message);
-            report.add(error.label(first, "given here"));
-        }
-    }
-    missing(schedule, &parts, report);
-    parts
-}
-
-fn missing(schedule: &ast::Schedule, parts: &Parts<'_>, report: &mut Report) {
-    let checks = [
-        (parts.stages.is_none(), "stages", "say how many stages there are, for example `stages D`"),
-        (parts.place.is_none(), "place", "say where stages live, for example `place s on s % D`"),
-        (
-            parts.body.is_none(),
-            "block` or `order",
-            "say what is done when, with `block every T { .. }` or `order d { .. }`",
-        ),
-    ];
-    let absent: Vec<_> = checks.into_iter().filter(|(absent, _, _)| *absent).collect();
-    if let Some((_, _, help)) = absent.first() {
-        let words: Vec<String> = absent.iter().map(|(_, word, _)| format!("no `{word}`")).collect();
-        let message = format!("schedule `{}` has {}", schedule.name.text, words.join(" and "));
-        let error = Diagnostic::error(Code::MissingItem, schedule.name.span, "in this schedule", message);
-        report.add(error.help(*help));
-    }
-    if let (Some((Body::Order(_), _)), Some(span)) = (parts.body, parts.reorder) {
-        let message = "`reorder` improves a `block`, and this schedule has an `order`";
-        report.add(Diagnostic::error(Code::RepeatedItem, span, "nothing to improve", message));
-    }
-    let Some(versions) = &parts.weights else { return };
-    let all = versions.branches.iter().map(|(_, weights)| *weights).chain([versions.otherwise]);
-    let Some(weights) = all.into_iter().find(|weights| *weights != Weights::Flush) else { return };
-    let (word, span) = (weights.word(), versions.span);
-    let (place, why) = match (parts.body, parts.reorder) {
-        (Some((Body::Order(order), _)), _) => (order.span, "an `order` says what one step does"),
-        (_, Some(reorder)) => (reorder, "`reorder` changes what stands where at the ends of a step"),
-        _ => return,
+        (Some(line), _) | (None, Some(line)) => line,
     };
-    let message = format!("`weights {word}` needs a `block` that runs on from step to step: {why}");
-    let error = Diagnostic::error(Code::WeightsNeedBlock, span, format!("`{word}` weights"), message);
-    report.add(error.label(place, "this is of one step").help("write a `block` without `reorder`, or `weights flush`"));
-}
-
-/// The scope of a schedule: constants, `let`s and variables, each name with one meaning.
-pub(super) fn scope_of<'a>(
-    schedule: &'a ast::Schedule,
-    parts: &Parts<'a>,
-    arguments: &Values,
-    setting: ScheduleSetting<'a>,
-    report: &mut Report,
-) -> Scope<'a> {
-    let mut constants = setting.outside.clone();
-    constants.extend(arguments.iter().map(|(name, value)| (name.clone(), *value)));
-    constants.insert("D".to_owned(), i64::from(setting.n_devices));
-    constants.insert("M".to_owned(), i64::from(setting.n_microbatches));
-    let mut scope = Scope::new(constants);
-    let mut known = setting.outside.clone();
-    known.extend(
-        ["D", "M"]
-            .into_iter()
-            .zip([setting.n_devices, setting.n_microbatches])
-            .map(|(name, size)| (name.to_owned(), i64::from(size))),
-    );
-    scope.share(setting.files.definitions(), known);
-    scope.variable("S");
-    let mut declared: BTreeMap<&str, Span> = BTreeMap::new();
-    for parameter in &schedule.parameters {
-        unique(&parameter.name, &mut declared, report);
+    if let Some((weights, span)) = writer.weights {
+        let message = format!("`weights {}` runs whole stages, and this schedule names parts of them", weights.word());
+        let error = Diagnostic::error(Code::RepeatedItem, line.span, "names parts", message);
+        return Err(Box::new(error.label(span, "given here").help("choose `weights flush`, or leave `parts` out")));
     }
-    for (name, form) in &parts.lets {
-        unique(name, &mut declared, report);
-        report.extend(built_in(name, *form));
-        scope.add(&name.text, *form);
-    }
-    let mut variables = Vec::new();
-    variables.extend(parts.place.into_iter().flat_map(PlaceLine::names));
-    variables.extend(parts.reads.map(|reads| &reads.stage));
-    variables.extend(parts.frozen.into_iter().flat_map(|frozen| &frozen.rule).map(|(stage, _)| stage));
-    match parts.body {
-        Some((Body::Block(block), _)) => variables.extend(block.names()),
-        Some((Body::Order(order), _)) => {
-            variables.push(&order.device);
-            variables_of(&order.body, &mut variables);
-        }
-        None => {}
-    }
-    for name in variables {
-        if FIXED.contains(&name.text.as_str()) || declared.contains_key(name.text.as_str()) {
-            unique(name, &mut declared, report);
-        } else if scope.variable(&name.text).is_none() {
-            report.add(*too_many_variables(name));
-        }
-    }
-    scope
-}
-
-/// Enters a name, or says what else has it.
-fn unique<'a>(name: &'a ast::Name, declared: &mut BTreeMap<&'a str, Span>, report: &mut Report) {
-    if let Some(error) = fixed(name) {
-        report.add(error);
-        return;
-    }
-    if let Some(first) = declared.get(name.text.as_str()) {
-        let message = format!("`{}` has two meanings in this schedule", name.text);
-        let error = Diagnostic::error(Code::DuplicateName, name.span, "means something else here", message);
-        report.add(error.label(*first, "first meaning"));
-        return;
-    }
-    declared.insert(&name.text, name.span);
-}
-
-pub(super) fn variables_of<'a>(body: &'a [Statement], names: &mut Vec<&'a ast::Name>) {
-    for statement in body {
-        match statement {
-            Statement::Let(binding) => names.push(&binding.name),
-            Statement::For { variable, body, .. } => {
-                names.push(variable);
-                variables_of(body, names);
+    let mut all = Vec::with_capacity(n_stages as usize);
+    let mut n_parts = 0;
+    let known = outside.map(|outside| outside.known.and([("S", i64::from(n_stages))]));
+    let slot = if items.parts.is_some() { Some(writer.variable(&line.stage)?) } else { None };
+    for stage in 0..n_stages {
+        let mut named = Vec::new();
+        match (slot, &known) {
+            (None, Some(known)) => {
+                let variable = std::slice::from_ref(&line.stage);
+                let mut evaluate = |expr: &'a Expr, asked| match asked {
+                    Asked::Condition => {
+                        Ok(i64::from(Rule::condition(expr, variable, known)?.holds(&[i64::from(stage)])?))
+                    }
+                    Asked::Number => whole(expr, &mut Rule::new(expr, variable, known)?, stage),
+                };
+                list(&line.list, &lanes, &mut evaluate, &mut named)?;
             }
-            Statement::Repeat { body, .. } => variables_of(body, names),
-            Statement::If { branches, otherwise } => {
-                branches.iter().for_each(|(_, body)| variables_of(body, names));
-                variables_of(otherwise, names);
+            _ => {
+                slot.into_iter().for_each(|slot| writer.machine.set(slot, i64::from(stage)));
+                let mut evaluate = |expr: &'a Expr, asked| {
+                    writer.machine.spend(1, expr)?;
+                    let code = match asked {
+                        Asked::Condition => writer.scope.condition(expr)?,
+                        Asked::Number => writer.scope.number(expr)?,
+                    };
+                    writer.eval(&code)
+                };
+                list(&line.list, &lanes, &mut evaluate, &mut named)?;
             }
-            Statement::Task { .. } | Statement::Pair { .. } | Statement::Call(_) => {}
+        }
+        if named.iter().all(|(_, lane)| lane.is_some()) {
+            let message = format!("s{stage} has no part on compute, and a stage computes something");
+            let error = Diagnostic::error(Code::WrongPart, line.span, format!("only lanes for s{stage}"), message);
+            return Err(Box::new(error.help("name a part without `on`")));
+        }
+        n_parts += named.len();
+        within("parts", i64::try_from(n_parts).unwrap_or(i64::MAX), 1..=MAX_STAGES, line.span)?;
+        all.push(named);
+    }
+    slot.into_iter().for_each(|slot| writer.machine.restore(slot, None));
+    let lanes = lanes.iter().map(|lane| Arc::from(lane.name.text.as_str())).collect();
+    Ok(StageParts::new(lanes, &all))
+}
+
+fn whole(expr: &Expr, rule: &mut Rule<'_>, stage: u32) -> Result<i64, Fault> {
+    let value = rule.at(&[i64::from(stage)])?;
+    let (above, below) = value.parts();
+    i64::try_from(above).ok().filter(|_| below == 1).ok_or_else(|| {
+        let message = format!("parts are repeated {value} times; it must be a whole number");
+        Box::new(Diagnostic::error(Code::OutOfRange, expr.span, format!("this is {value}"), message))
+    })
+}
+
+/// Adds the parts of a list.
+fn list<'a>(
+    written: &'a PartList,
+    lanes: &[&ast::Lane],
+    evaluate: &mut Evaluate<'_, 'a>,
+    named: &mut Named,
+) -> Result<(), Fault> {
+    for (condition, then) in &written.branches {
+        if evaluate(condition, Asked::Condition)? == 1 {
+            return list(then, lanes, evaluate, named);
         }
     }
+    for item in &written.otherwise {
+        match item {
+            PartItem::Part { name, lane } => {
+                let lane = lane.as_ref().map(|lane| lane_of(lane, lanes)).transpose()?;
+                named.push((Arc::from(name.text.as_str()), lane));
+                if named.len() > MOST_PARTS {
+                    let message = format!("a stage has more than {MOST_PARTS} parts");
+                    return Err(Box::new(Diagnostic::error(Code::TooLarge, name.span, "one too many", message)));
+                }
+            }
+            PartItem::Repeat { count, body } => {
+                let most = i64::try_from(MOST_PARTS).unwrap_or(i64::MAX);
+                let turns = evaluate(count, Asked::Number)?;
+                let turns: i64 = if turns < 0 || turns > most { within_turns(turns, count.span)? } else { turns };
+                for _ in 0..turns {
+                    list(body, lanes, evaluate, named)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn within_turns(turns: i64, span: Span) -> Result<i64, Fault> {
+    let message = format!("parts are repeated {turns} times; from 0 to {MOST_PARTS} are possible");
+    Err(Box::new(Diagnostic::error(Code::OutOfRange, span, format!("this is {turns}"), message)))
+}
+
+/// The position of a lane among those that are declared.
+fn lane_of(name: &ast::Name, lanes: &[&ast::Lane]) -> Result<usize, Fault> {
+    lanes.iter().position(|lane| lane.name.text == name.text).ok_or_else(|| {
+        let message = format!("unknown lane `{}`", name.text);
+        let error = Diagnostic::error(Code::UnknownName, name.span, "not declared", message);
+        let known = || lanes.iter().map(|lane| lane.name.text.as_str());
+        let error = error.suggest(name.span, &name.text, known());
+        Box::new(if suggest::question(&name.text, known()).is_some() {
+            error
+        } else {
+            error.help(format!("declare it: `lane {}`", name.text))
+        })
+    })
+}
+
+/// Rule: lanes have different names, and there are not too many.
+fn check_lanes(lanes: &[&ast::Lane]) -> Result<(), Fault> {
+    for (index, lane) in lanes.iter().enumerate() {
+        let name = &lane.name.text;
+        if let Some(first) = lanes[..index].iter().find(|first| first.name.text == *name) {
+            let message = format!("lane `{name}` is declared twice");
+            let error = Diagnostic::error(Code::RepeatedItem, lane.span, "declared again", message);
+            return Err(Box::new(error.label(first.span, "declared here")));
+        }
+        if index == MOST_LANES {
+            let message = format!("a device has more than {MOST_LANES} lanes");
+            return Err(Box::new(Diagnostic::error(Code::TooLarge, lane.span, "one too many", message)));
+        }
+    }
+    Ok(())
+}
+
+/// The rows of a stage that a task without a part stands for, in the order in which tasks of its kind run. `W` and `R`
+/// are of compute parts only.
+pub(super) fn all(parts: &StageParts, kind: TaskKind, stage: usize) -> Vec<usize> {
+    let rows = parts.rows(pipe_ir::ids::StageId::from_index(stage));
+    let has = |row: &usize| is_of_compute(kind).is_none_or(|()| !is_on_lane(parts, *row));
+    let mut rows: Vec<usize> = rows.filter(has).collect();
+    if !is_forward(kind) {
+        rows.reverse();
+    }
+    rows
+}
+
+/// The rows of a stage that have a name, in the order in which tasks of the kind run.
+pub(super) fn named(parts: &StageParts, kind: TaskKind, stage: usize, name: &str) -> Vec<usize> {
+    let rows = parts.named(pipe_ir::ids::StageId::from_index(stage), name);
+    let mut rows: Vec<usize> = rows.map(pipe_ir::ids::StageId::index).collect();
+    if !is_forward(kind) {
+        rows.reverse();
+    }
+    rows
+}
+
+pub(super) fn is_on_lane(parts: &StageParts, row: usize) -> bool {
+    parts.lane(pipe_ir::ids::StageId::from_index(row)).is_some()
+}
+
+const fn is_forward(kind: TaskKind) -> bool {
+    matches!(kind, TaskKind::Forward | TaskKind::Recompute)
+}
+
+/// Some if parts on lanes have no tasks of a kind.
+const fn is_of_compute(kind: TaskKind) -> Option<()> {
+    match kind {
+        TaskKind::BackwardWeight | TaskKind::Recompute => Some(()),
+        _ => None,
+    }
+}
+
+/// The error for a name that no stage, or not this one, has as a part. `stage` is the stage at hand, if it is one.
+pub(super) fn unknown(parts: &StageParts, name: &ast::Name, stage: Option<usize>) -> Diagnostic {
+    let names = parts.names();
+    let Some(own) = stage.filter(|_| !parts.is_empty()) else {
+        let message = format!("no stage has a part `{}`", name.text);
+        let error = Diagnostic::error(Code::WrongPart, name.span, "no such part", message);
+        if names.is_empty() {
+            return error.help("name the parts of stages: `parts s = attention, experts`");
+        }
+        return error.suggest(name.span, &name.text, names.iter().copied());
+    };
+    let rows = parts.rows(pipe_ir::ids::StageId::from_index(own)).map(pipe_ir::ids::StageId::from_index);
+    let own_names: Vec<String> =
+        rows.filter_map(|row| Some(format!("`{}`", parts.part(row)?.words()))).collect();
+    let message = format!("s{own} has no part `{}`", name.text);
+    let error = Diagnostic::error(Code::WrongPart, name.span, format!("not a part of s{own}"), message);
+    error.note(format!("its parts are {}", own_names.join(", ")))
+}
+
+/// The error for `W` or `R` of a part on a lane.
+pub(super) fn no_weights(kind: TaskKind, name: &ast::Name) -> Diagnostic {
+    let (kind, name_text) = (kind.letters(), &name.text);
+    let message = format!("`{name_text}` is on a lane, and a part on a lane has no `{kind}`");
+    let error = Diagnostic::error(Code::WrongPart, name.span, "on a lane", message);
+    error.help("parts on lanes move data: they run `F`, and `B` or `BW`")
 }

@@ -1,7 +1,7 @@
 //! `place`: the devices of each stage, or the device of each microbatch of each stage.
 
 use super::Writer;
-use super::parts::PlaceLine;
+use super::items::PlaceLine;
 use super::period;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_schedule::placement::{DeviceSets, Placement, names};

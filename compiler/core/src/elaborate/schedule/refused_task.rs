@@ -23,29 +23,29 @@ pub(super) fn no_such_stage(stage: i64, n_stages: usize, line: &Line<'_>, device
     Diagnostic::error(Code::TaskOutside, line.stage.expr.span, format!("this is {stage} on {device}"), message)
 }
 
-pub(super) fn no_such_microbatch(line: &Line<'_>, stage: usize, microbatch: i64, n_microbatches: u32) -> Diagnostic {
+pub(super) fn no_such_microbatch(line: &Line<'_>, stage: &str, microbatch: i64, n_microbatches: u32) -> Diagnostic {
     let (kind, last) = (line.kind.letters(), n_microbatches - 1);
-    let message = format!("`{kind}` of s{stage} names microbatch {microbatch}, but microbatches are m0 to m{last}");
+    let message = format!("`{kind}` of {stage} names microbatch {microbatch}, but microbatches are m0 to m{last}");
     match &line.microbatch {
         Some(code) => Diagnostic::error(Code::TaskOutside, code.expr.span, format!("this is {microbatch}"), message),
         None => {
-            let label = format!("number {} of its kind for s{stage}", microbatch + 1);
+            let label = format!("number {} of its kind for {stage}", microbatch + 1);
             Diagnostic::error(Code::TaskOutside, line.span, label, message)
                 .help("without a microbatch, a task takes the one after the last of its kind and stage")
         }
     }
 }
 
-pub(super) fn none_left_here(line: &Line<'_>, stage: usize, device: DeviceId) -> Diagnostic {
+pub(super) fn none_left_here(line: &Line<'_>, stage: &str, device: DeviceId) -> Diagnostic {
     let kind = line.kind.letters();
-    let message = format!("`{kind}` of s{stage} is on {device} once more than s{stage} has microbatches there");
+    let message = format!("`{kind}` of {stage} is on {device} once more than {stage} has microbatches there");
     Diagnostic::error(Code::TaskOutside, line.span, format!("none is left on {device}"), message)
         .help("`place` says which microbatches of a stage run on which device; others run on other replicas")
 }
 
-pub(super) fn no_such_slice(line: &Line<'_>, stage: usize, slice: i64, slices: Slices) -> Diagnostic {
+pub(super) fn no_such_slice(line: &Line<'_>, stage: &str, slice: i64, slices: Slices) -> Diagnostic {
     let (kind, last) = (line.kind.letters(), slices.count() - 1);
-    let message = format!("`{kind}` of s{stage} names slice {slice}, but slices are q0 to q{last}");
+    let message = format!("`{kind}` of {stage} names slice {slice}, but slices are q0 to q{last}");
     let span = line.slice.as_ref().map_or(line.span, |code| code.expr.span);
     let error = Diagnostic::error(Code::TaskOutside, span, format!("this is {slice}"), message);
     if last == 0 { error.help("say in how many slices microbatches are cut, for example `slices 2`") } else { error }

@@ -151,7 +151,7 @@ impl Job {
                 let (series, second) = self.series_of(*mention);
                 let TaskSeries { kind, stage, .. } = self.series[series];
                 let kind = if second.is_some() { TaskKind::Backward } else { kind };
-                Some(ScheduledTask { task: Task { kind, stage, microbatch }, origin: 0, with_next: false })
+                Some(ScheduledTask::new(Task { kind, stage, microbatch }, 0))
             };
             order.iter().filter_map(task).collect()
         };

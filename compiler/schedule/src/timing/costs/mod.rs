@@ -7,9 +7,11 @@
 //! warning ([`unused`]).
 
 pub mod halves;
+pub mod parts;
 pub mod unused;
 
 use crate::ratio::Ratio;
+use parts::PartCost;
 use crate::schedule::Schedule;
 use crate::stage_range::{in_brackets, stages, write_stages};
 use crate::timing::durations::{Costs, Times};
@@ -37,6 +39,8 @@ pub enum CostName {
     Tasks(TaskKind),
     /// `F[7]`, `F[0..4]`: tasks of a kind, of these stages.
     Stages(TaskKind, Range<u32>),
+    /// `F.dispatch`, `F.dispatch[2]`: tasks of a kind, of the parts of this name.
+    Part(PartCost),
     /// `F & BW`: a forward, and a backward of this kind that shares the device with it.
     Pair(TaskKind),
     /// `comm`: a transfer between two devices.
@@ -52,6 +56,12 @@ impl FromStr for CostName {
 
     fn from_str(text: &str) -> Result<Self, CostError> {
         let (name, place) = in_brackets(text);
+        if let Some((kind, part)) = name.split_once('.').filter(|(_, part)| !part.trim().is_empty()) {
+            let kind = TaskKind::from_letters(kind.trim());
+            let kind = kind.ok_or_else(|| CostError(format!("`{name}`: only tasks have parts, as in `F.dispatch`")))?;
+            let stages = place.map(stages).transpose().map_err(CostError)?;
+            return Ok(Self::Part(PartCost { kind, part: part.trim().into(), stages }));
+        }
         let name = pair_name(name);
         let kind = TaskKind::from_letters(&name);
         match (kind, name.as_str(), place) {
@@ -73,6 +83,13 @@ impl fmt::Display for CostName {
         match self {
             Self::Tasks(kind) => write!(f, "{}", kind.letters()),
             Self::Stages(kind, stages) => write_stages(f, kind.letters(), stages),
+            Self::Part(PartCost { kind, part, stages }) => {
+                let name = format!("{}.{part}", kind.letters());
+                match stages {
+                    None => f.write_str(&name),
+                    Some(stages) => write_stages(f, &name, stages),
+                }
+            }
             Self::Pair(kind) => write!(f, "F & {}", kind.letters()),
             Self::Transfer => f.write_str("comm"),
             Self::Copy => f.write_str("copy"),
@@ -208,7 +225,7 @@ impl StageCosts {
                 CostName::Pair(kind) => costs.pairs[kind.index()] = Some(entry.time),
                 CostName::Transfer => costs.latency = Some(entry.time),
                 CostName::Copy => costs.copy = Some(entry.time),
-                CostName::Stages(..) | CostName::Link(..) => {}
+                CostName::Stages(..) | CostName::Part(_) | CostName::Link(..) => {}
             }
         }
         follow(&mut costs.tasks, &costs.said);
@@ -219,7 +236,9 @@ impl StageCosts {
     #[must_use]
     pub fn or(self, others: Self) -> Self {
         let is_open = |entry: &Entry| match &entry.name {
-            CostName::Tasks(kind) | CostName::Stages(kind, _) => !self.said[kind.index()],
+            CostName::Tasks(kind) | CostName::Stages(kind, _) | CostName::Part(PartCost { kind, .. }) => {
+                !self.said[kind.index()]
+            }
             CostName::Pair(kind) => self.pairs[kind.index()].is_none(),
             CostName::Transfer | CostName::Link(..) => self.latency.is_none(),
             CostName::Copy => self.copy.is_none(),
@@ -351,9 +370,13 @@ pub fn check(costs: &StageCosts, schedule: &Schedule) -> Result<(), Diagnostics>
 }
 
 fn absent(entry: &Entry, schedule: &Schedule) -> Option<Diagnostic> {
-    let (name, n_stages, n_devices) = (&schedule.name, schedule.n_stages(), schedule.n_devices());
+    if let Some(found) = parts::absent(entry, schedule) {
+        return Some(found);
+    }
+    let (name, n_stages, n_devices) = (&schedule.name, schedule.n_whole_stages(), schedule.n_devices());
     let (about, last) = match &entry.name {
-        CostName::Stages(_, stages) if stages.end as usize > n_stages => {
+        CostName::Stages(_, stages) | CostName::Part(PartCost { stages: Some(stages), .. })
+            if stages.end as usize > n_stages => {
             (StageId(stages.end - 1).to_string(), format!("stage of `{name}` is s{}", n_stages.saturating_sub(1)))
         }
         CostName::Link(_, other) if other.index() >= n_devices => {
@@ -368,6 +391,9 @@ fn absent(entry: &Entry, schedule: &Schedule) -> Option<Diagnostic> {
 
 /// Of each pair, the first stage that is too long for it.
 fn hasty(costs: &StageCosts, schedule: &Schedule) -> Diagnostics {
+    if !schedule.parts.is_empty() {
+        return Vec::new();
+    }
     let all = of_stages(costs, schedule.n_stages());
     let hasty = |backward: TaskKind| {
         let pair = all.pairs[backward.index()]?;

@@ -6,6 +6,7 @@
 //! left out.
 
 use super::halves::HALVES;
+use super::parts::is_unused;
 use super::{CostName, Entry, StageCosts};
 use crate::schedule::Schedule;
 use pipe_ir::ids::StageId;
@@ -16,6 +17,9 @@ use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics, Edit};
 /// the schedule is timed with: they end with these, and before them stand those of a profile or a
 /// cluster, where there is one.
 pub fn check(costs: &StageCosts, all: &StageCosts, schedule: &Schedule) -> Diagnostics {
+    if !schedule.parts.is_empty() {
+        return of_parts(costs, schedule);
+    }
     let runs = Runs::of(schedule);
     let deciding = deciding(all, schedule.n_stages());
     let n_others = all.entries.len() - costs.entries.len();
@@ -62,6 +66,26 @@ pub fn check(costs: &StageCosts, all: &StageCosts, schedule: &Schedule) -> Diagn
         found.and_then(|found| found.into_iter().next())
     };
     rules.chunk_by(alike).filter_map(of_run).collect()
+}
+
+/// The same for a schedule with parts.
+fn of_parts(costs: &StageCosts, schedule: &Schedule) -> Diagnostics {
+    let mut told = Vec::new();
+    let unused = costs.entries.iter().filter(|entry| is_unused(entry, schedule)).filter(|entry| {
+        // Of a rule for all stages, one warning is enough.
+        let is_new = entry.rule.is_none() || !told.contains(&(&entry.rule, entry.span));
+        told.push((&entry.rule, entry.span));
+        is_new
+    });
+    let warning = |entry: &Entry| {
+        let name = entry.rule.as_deref().map_or_else(|| entry.name.to_string(), str::to_owned);
+        let message = format!("`{name}` has a cost, but `{}` has no such task", schedule.name);
+        let label = if entry.span.is_some() { "for no task" } else { "this schedule" };
+        let warning = Diagnostic::warning(Code::UnusedCost, entry.span.unwrap_or(schedule.span), label, message);
+        let edit = entry.cut.map(|span| Edit { span, text: String::new() });
+        warning.help("leave it out").edit_with(edit)
+    };
+    unused.map(warning).collect()
 }
 
 /// What takes a cost.

@@ -11,8 +11,11 @@ impl Builder<'_> {
         if rule == Rule::requirement {
             return self.requirement(pair);
         }
-        if rule == Rule::frozen_stages {
-            return PipelineItem::Frozen(self.frozen_stages(pair));
+        match rule {
+            Rule::frozen_stages => return PipelineItem::Frozen(self.frozen_stages(pair)),
+            Rule::lane => return PipelineItem::Lane(self.lane(pair)),
+            Rule::parts => return PipelineItem::Parts(self.stage_parts(pair)),
+            _ => {}
         }
         let mut parts = Parts::of(pair);
         match rule {
@@ -85,6 +88,11 @@ impl Builder<'_> {
     fn task_number(&mut self, pair: Pair<'_, Rule>) -> TaskNumber {
         let mut parts = Parts::of(pair);
         let mut name = self.cost_name(&parts.need());
+        if let Some(part) = parts.optional(Rule::part_name) {
+            let part = self.name(&Parts::of(part).need());
+            name.span.end = part.span.end;
+            name.text = format!("{}.{}", name.text, part.text);
+        }
         let mut variables = Vec::new();
         for (rule, between) in [(Rule::cost_stages, ".."), (Rule::cost_link, "-")] {
             if let Some(place) = parts.optional(rule) {

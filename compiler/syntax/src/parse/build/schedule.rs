@@ -2,7 +2,8 @@
 
 use super::{Builder, Parts, Rule, unexpected};
 use crate::ast::{
-    Block, BlockTask, FrozenStages, Function, FunctionBody, Order, Reads, ScheduleItem, Statement, Weights,
+    Block, BlockTask, FrozenStages, Function, FunctionBody, Lane, Name, Order, PartItem, PartList, Reads, ScheduleItem,
+    SlotDuration, StageParts, Statement, Weights,
 };
 use crate::source::Span;
 use pest::iterators::Pair;
@@ -25,11 +26,14 @@ impl Builder<'_> {
                 let stage = self.name(&parts.need());
                 ScheduleItem::Reads(Reads { stage, sources: self.expr(parts.need()), span })
             }
+            Rule::lane => ScheduleItem::Lane(self.lane(pair)),
+            Rule::parts => ScheduleItem::Parts(self.stage_parts(pair)),
             Rule::frozen_stages => ScheduleItem::Frozen(self.frozen_stages(pair)),
             Rule::slots => {
                 let durations = Parts::of(pair).map(|duration| {
                     let mut parts = Parts::of(duration);
-                    (kind(&parts.need()), self.expr(parts.need()))
+                    let (kind, part) = self.kind_and_part(&mut parts);
+                    SlotDuration { kind, part, slots: self.expr(parts.need()) }
                 });
                 ScheduleItem::Slots { durations: durations.collect(), span }
             }
@@ -72,6 +76,46 @@ impl Builder<'_> {
         FrozenStages { rule: stage.map(|stage| (stage, self.expr(parts.need()))), span }
     }
 
+    pub(super) fn lane(&mut self, pair: Pair<'_, Rule>) -> Lane {
+        let span = self.span(&pair);
+        Lane { name: self.name(&Parts::of(pair).need()), span }
+    }
+
+    pub(super) fn stage_parts(&mut self, pair: Pair<'_, Rule>) -> StageParts {
+        let span = self.span(&pair);
+        let mut parts = Parts::of(pair);
+        let stage = self.name(&parts.need());
+        StageParts { stage, list: self.part_list(parts.need()), span }
+    }
+
+    fn part_list(&mut self, pair: Pair<'_, Rule>) -> PartList {
+        let (mut branches, mut otherwise) = (Vec::new(), Vec::new());
+        let mut parts = Parts::of(pair);
+        while let Some(part) = parts.next() {
+            match part.as_rule() {
+                Rule::stage_part => otherwise.push(self.part_item(part)),
+                _ => branches.push((self.expr(part), self.part_list(parts.need()))),
+            }
+        }
+        PartList { branches, otherwise }
+    }
+
+    fn part_item(&mut self, pair: Pair<'_, Rule>) -> PartItem {
+        let mut parts = Parts::of(pair);
+        match parts.optional(Rule::name) {
+            Some(name) => {
+                PartItem::Part { name: self.name(&name), lane: parts.next().map(|lane| self.name(&lane)) }
+            }
+            None => PartItem::Repeat { count: self.expr(parts.need()), body: self.part_list(parts.need()) },
+        }
+    }
+
+    /// `F`, or `F.dispatch`.
+    fn kind_and_part(&mut self, parts: &mut Parts<'_>) -> (TaskKind, Option<Name>) {
+        let kind = kind(&parts.need());
+        (kind, parts.optional(Rule::part_name).map(|part| self.name(&Parts::of(part).need())))
+    }
+
     pub(super) fn function(&mut self, pair: Pair<'_, Rule>) -> Function {
         let (doc, span) = (self.doc(&pair), self.span(&pair));
         let mut parts = Parts::of(pair);
@@ -88,10 +132,10 @@ impl Builder<'_> {
     fn block_task(&mut self, pair: Pair<'_, Rule>) -> BlockTask {
         let span = self.span(&pair);
         let mut parts = Parts::of(pair);
-        let kind = kind(&parts.need());
+        let (kind, part) = self.kind_and_part(&mut parts);
         let stage = self.name(&parts.need());
         let microbatch = parts.optional(Rule::name).map(|name| self.name(&name));
-        BlockTask { kind, stage, microbatch, at: parts.next().map(|slot| self.expr(slot)), span }
+        BlockTask { kind, part, stage, microbatch, at: parts.next().map(|slot| self.expr(slot)), span }
     }
 
     fn body(&mut self, pair: Pair<'_, Rule>) -> Vec<Statement> {
@@ -117,8 +161,10 @@ impl Builder<'_> {
             Rule::r#if => self.branches(pair),
             Rule::task => {
                 let mut parts = Parts::of(pair);
+                let (kind, part) = self.kind_and_part(&mut parts);
                 Statement::Task {
-                    kind: kind(&parts.need()),
+                    kind,
+                    part,
                     stage: self.expr(parts.need()),
                     microbatch: parts.next().map(|microbatch| self.expr(microbatch)),
                     slice: parts.next().map(|slice| self.expr(slice)),

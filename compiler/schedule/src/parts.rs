@@ -1,0 +1,237 @@
+//! Parts of stages: a stage's tasks as a chain of parts, some of them on lanes beside compute.
+//!
+//! Wherever a schedule has parts, tables by [`StageId`] have a row for each part: a part is a stage of its own, with
+//! the stages' parts in a row. [`StageParts`] says which stage a part is of, and what it is called. A lane is a queue
+//! of each device. Queues are numbered like devices: first the devices themselves, whose queue is compute, then the
+//! first lane of each device, then the second, and so on.
+
+use crate::placement::{DeviceSets, Placement};
+use crate::stage_graph::{Earlier, StageGraph};
+use pipe_ir::ids::{DeviceId, StageId};
+use pipe_ir::task::TaskKind;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A part of a stage.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// The stage.
+    pub stage: StageId,
+    /// What it is called.
+    pub name: Arc<str>,
+    /// Which of the parts of its stage with this name it is. None if it is the only one.
+    pub nth: Option<u32>,
+    /// Its lane, by position in [`StageParts::lanes`]. None if it runs on compute.
+    pub lane: Option<usize>,
+}
+
+/// The parts of all stages. Empty if every stage is a whole.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct StageParts {
+    lanes: Vec<Arc<str>>,
+    /// By the [`StageId`] of each part.
+    parts: Vec<Part>,
+    /// By stage: its first part; and the end of all.
+    first: Vec<usize>,
+}
+
+impl StageParts {
+    /// The names and lanes of each stage's parts, in the order of the forward. Every stage has at least one.
+    pub fn new(lanes: Vec<Arc<str>>, stages: &[Vec<(Arc<str>, Option<usize>)>]) -> Self {
+        let mut all = Self { lanes, parts: Vec::new(), first: vec![0] };
+        for (stage, own) in (0..).map(StageId::from_index).zip(stages) {
+            for (position, (name, lane)) in own.iter().enumerate() {
+                let same = |parts: &[(Arc<str>, Option<usize>)]| parts.iter().filter(|(other, _)| other == name).count();
+                let nth = (same(own) > 1).then(|| u32::try_from(same(&own[..position])).unwrap_or(u32::MAX));
+                all.parts.push(Part { stage, name: Arc::clone(name), nth, lane: *lane });
+            }
+            all.first.push(all.parts.len());
+        }
+        all
+    }
+
+    /// Whether no stage has parts.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// The number of parts of all stages.
+    pub fn len(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// The first part of a stage that runs on compute. It holds the activation of its stage unless something else is
+    /// said.
+    pub fn first_on_compute(&self, stage: StageId) -> Option<StageId> {
+        self.rows(stage).map(StageId::from_index).find(|row| self.lane(*row).is_none())
+    }
+
+    /// The names of the lanes.
+    pub fn lanes(&self) -> &[Arc<str>] {
+        &self.lanes
+    }
+
+    /// The number of stages, of which there are `rows` in tables.
+    pub fn n_stages(&self, rows: usize) -> usize {
+        if self.is_empty() { rows } else { self.first.len() - 1 }
+    }
+
+    /// The part that a row stands for. None if rows are whole stages.
+    pub fn part(&self, row: StageId) -> Option<&Part> {
+        self.parts.get(row.index())
+    }
+
+    /// The stage of a row.
+    pub fn stage_of(&self, row: StageId) -> StageId {
+        self.part(row).map_or(row, |part| part.stage)
+    }
+
+    /// The lane of a row. None if it runs on compute.
+    pub fn lane(&self, row: StageId) -> Option<usize> {
+        self.part(row)?.lane
+    }
+
+    /// The rows of a stage, in the order of the forward.
+    pub fn rows(&self, stage: StageId) -> Range<usize> {
+        match self.first.get(stage.index()..=stage.index() + 1) {
+            Some(&[first, end]) => first..end,
+            _ => stage.index()..stage.index() + 1,
+        }
+    }
+
+    /// The rows of a stage that have a name.
+    pub fn named<'a>(&'a self, stage: StageId, name: &'a str) -> impl Iterator<Item = StageId> + 'a {
+        let is_named = move |row: &StageId| self.part(*row).is_some_and(|part| &*part.name == name);
+        self.rows(stage).map(StageId::from_index).filter(is_named)
+    }
+
+    /// Whether some part has a name.
+    pub fn has(&self, name: &str) -> bool {
+        self.parts.iter().any(|part| &*part.name == name)
+    }
+
+    /// All names of parts, each once, in the order of the stages.
+    pub fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for part in &self.parts {
+            if !names.contains(&&*part.name) {
+                names.push(&part.name);
+            }
+        }
+        names
+    }
+
+    /// `s1`, or `s1.dispatch`.
+    pub fn name(&self, row: StageId) -> String {
+        match self.part(row) {
+            None => row.to_string(),
+            Some(part) => format!("{}.{}", part.stage, part.words()),
+        }
+    }
+
+    /// `F s1`, or `F.dispatch s1`.
+    pub fn task(&self, kind: TaskKind, row: StageId) -> String {
+        match self.part(row) {
+            None => format!("{} {row}", kind.letters()),
+            Some(part) => format!("{}.{} {}", kind.letters(), part.words(), part.stage),
+        }
+    }
+
+    /// The device that has a queue, of so many devices.
+    pub fn device(&self, queue: DeviceId, n_devices: usize) -> DeviceId {
+        if self.lanes.is_empty() { queue } else { DeviceId::from_index(queue.index() % n_devices.max(1)) }
+    }
+
+    /// The lane that a queue is, by position. None if it is compute.
+    pub fn lane_of(&self, queue: DeviceId, n_devices: usize) -> Option<usize> {
+        (queue.index() / n_devices.max(1)).checked_sub(1)
+    }
+
+    /// The queue of a device that runs a row.
+    pub fn queue(&self, device: DeviceId, row: StageId, n_devices: usize) -> DeviceId {
+        let lanes = self.lane(row).map_or(0, |lane| lane + 1);
+        DeviceId::from_index(device.index() + lanes * n_devices)
+    }
+
+    /// `d1`, or `link of d1`.
+    pub fn queue_name(&self, queue: DeviceId, n_devices: usize) -> String {
+        let device = self.device(queue, n_devices);
+        match self.lane_of(queue, n_devices).and_then(|lane| self.lanes.get(lane)) {
+            Some(lane) => format!("{lane} of {device}"),
+            None => device.to_string(),
+        }
+    }
+
+    /// The placement of parts: each where its stage is, on the queue of its lane.
+    pub fn placement(&self, stages: &Placement, n_devices: usize) -> Placement {
+        let mut sets = DeviceSets::default();
+        for microbatch in (0..stages.period()).map(pipe_ir::ids::MicrobatchId) {
+            for row in (0..self.parts.len()).map(StageId::from_index) {
+                let homes = stages.devices(self.stage_of(row), microbatch).iter();
+                sets.push(homes.map(|device| self.queue(*device, row, n_devices)));
+            }
+        }
+        Placement::repeated(self.parts.len(), sets, stages.repeats())
+    }
+
+    /// The graph of parts: those of a stage are a chain, and its last part is read by the first of other stages.
+    pub fn graph(&self, stages: &StageGraph) -> StageGraph {
+        if self.is_empty() {
+            return stages.clone();
+        }
+        let last = |stage: StageId| StageId::from_index(self.rows(stage).end - 1);
+        let first = |stage: StageId| StageId::from_index(self.rows(stage).start);
+        let all = || (0..self.n_stages(0)).map(StageId::from_index);
+        let between = all().flat_map(|to| stages.before(to).iter().map(move |from| (last(*from), first(to))));
+        let chains = all().flat_map(|stage| {
+            let rows = self.rows(stage).map(StageId::from_index);
+            rows.clone().zip(rows.skip(1))
+        });
+        let earlier = stages.earlier().iter().map(|edge| Earlier { from: last(edge.from), to: first(edge.to), ..*edge });
+        StageGraph::new(self.parts.len(), between.chain(chains)).with_earlier(earlier)
+    }
+}
+
+impl Part {
+    /// `dispatch`, or `dispatch[1]` if its stage has several of that name.
+    pub fn words(&self) -> String {
+        match self.nth {
+            Some(nth) => format!("{}[{nth}]", self.name),
+            None => self.name.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts() -> StageParts {
+        let named = |name: &str, lane| (Arc::from(name), lane);
+        let experts = vec![named("mlp", None), named("send", Some(0)), named("mlp", None)];
+        StageParts::new(vec![Arc::from("link")], &[vec![named("all", None)], experts])
+    }
+
+    #[test]
+    fn parts_are_rows_with_names_and_queues() {
+        let parts = parts();
+        assert_eq!([0, 1].map(|stage| parts.rows(StageId(stage))), [0..1, 1..4]);
+        assert_eq!([0, 1, 2, 3].map(|row| parts.name(StageId(row))), ["s0.all", "s1.mlp[0]", "s1.send", "s1.mlp[1]"]);
+        assert_eq!(parts.task(TaskKind::Forward, StageId(2)), "F.send s1");
+        assert_eq!(parts.named(StageId(1), "mlp").collect::<Vec<_>>(), [StageId(1), StageId(3)]);
+        assert_eq!(parts.queue(DeviceId(1), StageId(2), 2), DeviceId(3));
+        assert_eq!(parts.queue_name(DeviceId(3), 2), "link of d1");
+        assert_eq!((parts.n_stages(4), StageParts::default().n_stages(4)), (2, 4));
+        assert_eq!((parts.names(), parts.has("send")), (vec!["all", "mlp", "send"], true));
+    }
+
+    #[test]
+    fn parts_of_a_stage_are_a_chain_where_their_stage_is() {
+        let parts = parts();
+        let graph = parts.graph(&StageGraph::chain(2));
+        assert_eq!(graph, StageGraph::chain(4));
+        let placement = parts.placement(&Placement::of_stages(vec![DeviceId(1), DeviceId(0)]), 2);
+        let homes = (0..4).map(|row| placement.devices_of(StageId(row))[0].0);
+        assert_eq!(homes.collect::<Vec<_>>(), [1, 0, 2, 0]);
+    }
+}
