@@ -45,8 +45,15 @@ pub fn random_block(dice: &mut Dice) -> Schedule {
             }
         }
     }
-    let block =
-        Block { microbatches: u32::try_from(size).expect("few"), period, every: None, slots, durations, only: None };
+    let block = Block {
+        microbatches: u32::try_from(size).expect("few"),
+        period,
+        every: None,
+        slots,
+        durations,
+        of_parts: Vec::new(),
+        only: None,
+    };
     let places: Vec<_> = (0..rows * n_stages).map(|_| DeviceId::from_index(dice.below(n_devices))).collect();
     let mut placement = Placement::repeated(n_stages, places, u32::try_from(rows).ok());
     if rows == 1 && dice.below(2) == 0 {
@@ -77,7 +84,7 @@ pub fn unrolled(schedule: &Schedule, n_microbatches: u32) -> Vec<(DeviceId, u64,
             let whole = Task { kind: task.kind, stage: task.stage, microbatch: MicrobatchId(microbatch) };
             let start = task.slot + u64::from(turn) * block.period;
             for device in schedule.placement.devices(whole.stage, whole.microbatch) {
-                all.push((*device, start, start + block.duration(task.kind), whole));
+                all.push((*device, start, start + block.duration(task), whole));
             }
         }
     }

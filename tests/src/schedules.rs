@@ -110,7 +110,7 @@ fn random_on(placement: Placement, size: Size, dice: &mut Dice) -> Schedule {
         let task = open.swap_remove(ready[dice.below(ready.len())]);
         done.insert((task.kind, task.stage, task.microbatch));
         for device in placement.devices(task.stage, task.microbatch) {
-            orders[device.index()].push(ScheduledTask { task, origin: 0, with_next: false });
+            orders[device.index()].push(ScheduledTask::new(task, 0));
         }
     }
     let is_equal = slices == 1 || dice.below(2) == 0;
@@ -225,7 +225,7 @@ pub fn analysis_as_it_runs(schedule: &Schedule) -> Result<(), String> {
 #[must_use]
 pub fn task(kind: TaskKind, stage: usize, microbatch: usize) -> ScheduledTask {
     let (stage, microbatch) = (StageId::from_index(stage), MicrobatchId::from_index(microbatch));
-    ScheduledTask { task: Task { kind, stage, microbatch }, origin: 0, with_next: false }
+    ScheduledTask::new(Task { kind, stage, microbatch }, 0)
 }
 
 /// A schedule without a source.
@@ -242,6 +242,7 @@ pub fn schedule(
         n_microbatches: u32::try_from(microbatches).unwrap_or(u32::MAX),
         slices: Slices::ONE,
         shares: Vec::new(),
+        parts: pipe_schedule::parts::StageParts::default(),
         graph: StageGraph::chain(placement.len()),
         activations: Activations::default(),
         placement: Placement::of_stages(placement),

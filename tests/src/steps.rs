@@ -31,7 +31,7 @@ pub fn random_step(most: Size, dice: &mut Dice) -> Problem {
     let scale = Scale::new(&costs, schedule.n_tasks() * 2);
     let counted = dice.below(3);
     if counted == 1 {
-        schedule.activations = shares(size.stages, dice).of(size.stages).expect("few parts");
+        schedule.activations = shares(size.stages, dice).of(size.stages, &schedule.parts).expect("few parts");
     }
     let job = Job::new(&schedule, &costs, &scale, vec![0; size.devices].into());
     let (mut job, held) = match counted {

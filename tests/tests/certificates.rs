@@ -159,7 +159,7 @@ proptest! {
         let dice = &mut Dice(seed);
         let mut schedule = random_block(dice);
         if dice.below(2) == 0 {
-            schedule.activations = shares(schedule.n_stages(), dice).of(schedule.n_stages()).expect("few parts");
+            schedule.activations = shares(schedule.n_stages(), dice).of(schedule.n_stages(), &schedule.parts).expect("few parts");
         }
         let block = schedule.block.as_ref().expect("a block");
         let whole = schedule.n_microbatches;
@@ -176,7 +176,7 @@ proptest! {
         let peaks: Vec<Vec<u64>> = (1..=enough).map(|number| {
             let mut orders = vec![Vec::new(); schedule.n_devices()];
             for (device, _, _, task) in unrolled(&schedule, number) {
-                orders[device.index()].push(ScheduledTask { task, origin: 0, with_next: false });
+                orders[device.index()].push(ScheduledTask::new(task, 0));
             }
             counted(&orders, &schedule.activations)
         }).collect();

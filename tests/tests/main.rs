@@ -38,6 +38,7 @@ mod offload;
 mod offload_activations;
 mod offload_hides;
 mod offload_plan;
+mod parts;
 mod picture;
 mod precision;
 mod published_v;

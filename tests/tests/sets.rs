@@ -155,7 +155,7 @@ proptest! {
             return Ok(());
         }
         if dice.below(2) == 0 {
-            schedule.activations = shares(schedule.n_stages(), &mut dice).of(schedule.n_stages()).expect("few parts");
+            schedule.activations = shares(schedule.n_stages(), &mut dice).of(schedule.n_stages(), &schedule.parts).expect("few parts");
         }
         let costs = costs(schedule.n_stages());
         let order = check(&schedule).map_err(|found| TestCaseError::fail(format!("{found:#?}")))?;

@@ -60,7 +60,7 @@ pub fn numbers(files: &Files, request: &Request) -> Result<Option<Numbers>, Diag
     let (Some(given), true) = (elaborate::microbatches_of(files, &request.choice), is_block(declared)) else {
         return Ok(None);
     };
-    if elaborate::recomputes_by_microbatch(files, &request.choice) {
+    if elaborate::is_of_one_number(files, &request.choice) {
         return Ok(None);
     }
     let depends = dependence(files, declared, call);

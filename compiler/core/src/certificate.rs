@@ -147,10 +147,13 @@ fn prove(
         return Ok(None);
     }
     let versions = window.map(|window| versions(&schedule, block, window, n_microbatches)).transpose()?;
-    let turn = turn(block, &schedule.placement, (schedule.n_devices(), schedule.n_microbatches));
+    let turn = turn(block, &schedule.placement, (schedule.n_queues(), schedule.n_microbatches));
     // Where replicas add up gradients while others go on, tasks wait for that as well; a block of
     // one number of microbatches is not repeated without end.
-    let is_paced = block.only.is_none() && (versions.is_none() || !schedule.placement.is_replicated());
+    // What lanes and lists wait for is not in the graph that paces a block.
+    let is_paced = schedule.parts.lanes().is_empty()
+        && block.only.is_none()
+        && (versions.is_none() || !schedule.placement.is_replicated());
     let pace = if is_paced { pace(&schedule, &turn, &costs) } else { None };
     Ok(Some((elaborated, Certified { turn, numbers, n_microbatches, devices, versions, pace, schedule })))
 }

@@ -194,6 +194,7 @@ impl Walker {
                     match recomputed {
                         Recomputed::Stages(first, end) => self.values(std::iter::once(first).chain(end)),
                         Recomputed::Tasks(tasks) => self.numbers(std::slice::from_ref(tasks)),
+                        Recomputed::Part(_) => {}
                     }
                 }
             }

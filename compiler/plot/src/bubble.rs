@@ -7,19 +7,25 @@ use pipe_ir::ids::DeviceId;
 use pipe_schedule::units::Ticks;
 use std::collections::BTreeMap;
 
-/// The idle time of a device, cut where its cause changes.
+/// The idle time of a device or lane, cut where its cause changes.
 ///
 /// Before a task, a device waits while another one computes what the task reads, then while that is
 /// on its way, then for the rest: another device that the task occupies, weights, or copies. What
 /// was measured may be late even then.
-pub(super) fn gaps(analysis: &Analysis, device: DeviceId, waits: &Waits, scale: &TickScale) -> Vec<Gap> {
+pub(super) fn gaps(
+    analysis: &Analysis,
+    (device, places): (DeviceId, &[u32]),
+    waits: &Waits,
+    scale: &TickScale,
+) -> Vec<Gap> {
     let timeline = &analysis.timeline;
     let (starts, ends) = (&timeline.starts[device.index()], &timeline.ends[device.index()]);
     let mut gaps: Vec<Gap> = Vec::new();
     let mut add = |cause: Cause, other: Option<DeviceId>, from: Ticks, to: Ticks| {
         if to > from {
             let (start, end) = (scale.ticks(from), scale.ticks(to));
-            gaps.push(Gap { device: device.0, cause, other: other.map(|other| other.0), start, end });
+            let place = |queue: DeviceId| places[queue.index()];
+            gaps.push(Gap { device: place(device), cause, other: other.map(place), start, end });
         }
     };
     let mut free: Option<Ticks> = None;

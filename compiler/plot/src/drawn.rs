@@ -4,14 +4,13 @@ use super::{
     Cause, Clock, Closing, Collective, Copy, Device, DrawnTask, Gap, Moments, Picture, Reason, SCHEMA, TickScale,
     bubble, bytes, memory, palette, stop, transfers, waits,
 };
-use crate::tracks::{Track, tracks};
+use crate::tracks::{Track, rows, tracks};
 use pipe_compiler::Compilation;
 use pipe_compiler::analyze::Analysis;
-use pipe_ir::ids::DeviceId;
+use pipe_ir::ids::StageId;
 use pipe_ir::instruction::Class;
 use pipe_schedule::order::Order;
 use pipe_schedule::schedule::Schedule;
-use pipe_schedule::slices::Slices;
 use pipe_schedule::timing::durations::Costs;
 use pipe_schedule::timing::timeline::{Timeline, Together};
 use pipe_schedule::units::Ticks;
@@ -63,7 +62,7 @@ impl Picture {
         let program = compilation.lowered().filter(|_| analysis.has_model());
         let tracks = tracks(analysis);
         let waits = waits::all(analysis.into(), moments);
-        let tasks = tasks(analysis.schedule.slices, &tracks, &waits, scale);
+        let tasks = tasks(&analysis.schedule, &tracks, &waits, scale);
         let units = memory::in_units(analysis, report, scale);
         let bytes = program.map(|program| bytes::in_bytes(analysis, program, report, scale));
         let timeline = &analysis.timeline;
@@ -83,8 +82,9 @@ impl Picture {
             end: scale.ticks(part.end),
         });
         let schedule = &analysis.schedule;
-        let gaps = |device| bubble::gaps(analysis, DeviceId::from_index(device), &waits, scale);
-        let gaps: Vec<Vec<Gap>> = (0..tracks.len()).map(gaps).collect();
+        let places = places(schedule);
+        let gaps = |queue| bubble::gaps(analysis, (queue, &places), &waits, scale);
+        let gaps: Vec<Vec<Gap>> = rows(schedule).map(gaps).collect();
         Self {
             schema: SCHEMA,
             title: report.pipeline.as_ref().unwrap_or(&schedule.name).clone(),
@@ -92,6 +92,7 @@ impl Picture {
             makespan: scale.ticks(timeline.makespan()),
             microbatches: microbatches(schedule),
             kinds: palette::kinds(),
+            parts: parts(schedule),
             reasons: Reason::ALL.map(Reason::word),
             classes: Class::ALL.map(Class::word),
             causes: Cause::ALL.map(Cause::word),
@@ -125,20 +126,40 @@ pub(super) fn microbatches(schedule: &Schedule) -> [u32; 3] {
 }
 
 fn devices(analysis: &Analysis, tracks: &[Track], gaps: &[Vec<Gap>], scale: &TickScale) -> Vec<Device> {
-    let each = tracks.iter().zip(gaps).enumerate().map(|(index, (track, gaps))| Device {
-        tasks: [scale.first[index], u32::try_from(track.marks.len()).unwrap_or(u32::MAX)],
+    let each = rows(&analysis.schedule).zip(tracks.iter().zip(gaps)).map(|(index, (track, gaps))| Device {
+        name: name(&analysis.schedule, track),
+        tasks: [scale.first[index.index()], u32::try_from(track.marks.len()).unwrap_or(u32::MAX)],
         stages: track.stages.iter().map(|stage| stage.0).collect(),
-        busy: scale.ticks(analysis.timeline.busy(DeviceId::from_index(index))),
+        busy: scale.ticks(analysis.timeline.busy(index)),
         idle: bubble::sums(gaps),
     });
     each.collect()
 }
 
+/// The name of a track, where there are lanes.
+pub(super) fn name(schedule: &Schedule, track: &Track) -> Option<String> {
+    (!schedule.parts.lanes().is_empty()).then(|| track.name.clone())
+}
+
+/// The names of parts, if stages have parts.
+pub(super) fn parts(schedule: &Schedule) -> Vec<String> {
+    let rows = 0..if schedule.parts.is_empty() { 0 } else { schedule.n_stages() };
+    rows.map(|row| schedule.stage_name(StageId::from_index(row))).collect()
+}
+
+/// By device and lane: the track that it has.
+pub(super) fn places(schedule: &Schedule) -> Vec<u32> {
+    let mut places = vec![0; schedule.n_queues()];
+    (0..).zip(rows(schedule)).for_each(|(place, queue)| places[queue.index()] = place);
+    places
+}
+
 /// All tasks of some tracks.
-pub(super) fn tasks(slices: Slices, tracks: &[Track], waits: &waits::Waits, scale: &TickScale) -> Vec<DrawnTask> {
-    let each = tracks.iter().enumerate().flat_map(|(device, track)| {
-        track.marks.iter().zip(&waits[device]).map(move |(mark, wait)| DrawnTask {
-            device: DeviceId::from_index(device).0,
+pub(super) fn tasks(schedule: &Schedule, tracks: &[Track], waits: &waits::Waits, scale: &TickScale) -> Vec<DrawnTask> {
+    let slices = schedule.slices;
+    let each = (0..).zip(rows(schedule)).zip(tracks).flat_map(|((device, queue), track)| {
+        track.marks.iter().zip(&waits[queue.index()]).map(move |(mark, wait)| DrawnTask {
+            device,
             kind: mark.task.kind,
             stage: mark.task.stage.0,
             microbatch: slices.microbatch(mark.task.microbatch),

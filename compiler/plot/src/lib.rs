@@ -52,6 +52,9 @@ pub struct Picture {
     pub microbatches: [u32; 3],
     /// What the numbers of kinds stand for.
     pub kinds: Vec<Kind>,
+    /// What the numbers of stages stand for, where stages have parts: `s1.dispatch`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<String>,
     /// What the numbers of reasons stand for.
     pub reasons: [&'static str; 6],
     /// What the numbers of classes stand for.
@@ -113,9 +116,12 @@ pub struct Clock {
     pub ticks_per_unit: u64,
 }
 
-/// One device.
+/// One device, or one lane of it: a row of the picture. Wherever a picture numbers devices, it numbers these.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Device {
+    /// Its name, where there are lanes: `d1`, `d1 link`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Position in [`Picture::tasks`] of its first task, and how many it has.
     pub tasks: [u32; 2],
     /// The stages that it holds, in the order of the model.

@@ -2,6 +2,7 @@
 //! back when the one ends that reads it last.
 
 use super::{Lifespan, Measure, Memory, MemoryTrack, TickScale};
+use crate::tracks::rows;
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::report::Report;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
@@ -11,11 +12,14 @@ use std::collections::BTreeMap;
 /// Counts what is alive as [`pipe_schedule::check::memory::peaks`] does, so that the peaks are the same.
 pub(super) fn in_units(analysis: &Analysis, report: &Report, scale: &TickScale) -> Memory {
     let schedule = &analysis.schedule;
-    let devices = (0..schedule.n_devices()).map(DeviceId::from_index).map(|device| {
+    let devices = rows(schedule).map(|device| {
+        if device.index() >= schedule.n_devices() {
+            return MemoryTrack::default();
+        }
         let limit = report.per_device.get(device.index()).and_then(|own| own.limit_activation);
         MemoryTrack { limit, ..track(analysis, device, scale) }
     });
-    let over = schedule.n_stages() as u64 * u64::from(schedule.slices.count()) * schedule.activations.whole;
+    let over = schedule.n_whole_stages() as u64 * u64::from(schedule.slices.count()) * schedule.activations.whole;
     let measure = Measure { unit: "units", times: schedule.n_devices() as u64, over: over.max(1) };
     Memory { measure, devices: devices.collect() }
 }

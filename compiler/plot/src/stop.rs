@@ -1,8 +1,8 @@
 //! Why a schedule cannot run as it is, to be drawn: where it is stuck, and from when on memory does not suffice.
 
-use crate::drawn::{Basis, microbatches, tasks};
+use crate::drawn::{Basis, microbatches, name, parts, tasks};
 use crate::scale::TickScale;
-use crate::tracks::stuck_tracks;
+use crate::tracks::{rows, stuck_tracks};
 use crate::{Cause, Clock, Device, Memory, Moments, Picture, Reason, SCHEMA, palette, transfers, waits};
 use pipe_compiler::stuck::{Stuck, WaitingFor};
 use pipe_ir::instruction::Class;
@@ -64,12 +64,14 @@ pub(super) fn picture(stuck: &Stuck) -> Picture {
     let waits = waits::all(basis, Moments::Placed);
     let last = timeline.ends.iter().flatten().copied().max().unwrap_or_default();
     let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-    let devices = tracks.iter().zip(&scale.first).map(|(track, first)| Device {
-        tasks: [*first, count(track.marks.len())],
+    let devices = tracks.iter().zip(rows(schedule)).map(|(track, queue)| Device {
+        name: name(schedule, track),
+        tasks: [scale.first[queue.index()], count(track.marks.len())],
         stages: track.stages.iter().map(|stage| stage.0).collect(),
         busy: scale.ticks(track.busy()),
         idle: Vec::new(),
     });
+    let by_row = |counts: &[usize]| rows(schedule).map(|queue| count(counts[queue.index()])).collect();
     let wait = |wait: &WaitingFor| StopWait {
         task: scale.index(wait.at),
         needs: scale.index(wait.needs),
@@ -84,6 +86,7 @@ pub(super) fn picture(stuck: &Stuck) -> Picture {
         makespan: scale.ticks(last),
         microbatches: microbatches(schedule),
         kinds: palette::kinds(),
+        parts: parts(schedule),
         reasons: Reason::ALL.map(Reason::word),
         classes: Class::ALL.map(Class::word),
         causes: Cause::ALL.map(Cause::word),
@@ -91,7 +94,7 @@ pub(super) fn picture(stuck: &Stuck) -> Picture {
         statements: Vec::new(),
         sources: Vec::new(),
         devices: devices.collect(),
-        tasks: tasks(schedule.slices, &tracks, &waits, &scale),
+        tasks: tasks(schedule, &tracks, &waits, &scale),
         transfers: transfers::all(basis, None, &scale),
         copies: Vec::new(),
         collectives: Vec::new(),
@@ -102,8 +105,8 @@ pub(super) fn picture(stuck: &Stuck) -> Picture {
         stop: Some(Stop {
             reason: "deadlock",
             at: scale.ticks(stuck.at),
-            ran: stuck.ran.iter().copied().map(count).collect(),
-            hidden: stuck.hidden.iter().copied().map(count).collect(),
+            ran: by_row(&stuck.ran),
+            hidden: by_row(&stuck.hidden),
             cycles: stuck.cycles.iter().map(|cycle| cycle.iter().map(wait).collect()).collect(),
         }),
         misfits: Vec::new(),

@@ -40,9 +40,15 @@ pub enum Occupancy {
     Second,
 }
 
-/// What one device does.
+/// What one device does, or one lane of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Track {
+    /// Its name: `d1`, `d1 link`.
+    pub name: String,
+    /// The device.
+    pub device: DeviceId,
+    /// Whether it is a lane.
+    pub is_lane: bool,
     /// In order.
     pub marks: Vec<Mark>,
     /// The stages that the device holds, in the order of the model.
@@ -76,28 +82,44 @@ pub fn stuck_tracks(stuck: &Stuck) -> Vec<Track> {
     of_timeline(&stuck.schedule, &stuck.timeline, Some(&stuck.ran))
 }
 
+/// The orders of a schedule, in the order of their tracks: each device is followed by its lanes.
+pub(super) fn rows(schedule: &Schedule) -> impl Iterator<Item = DeviceId> {
+    let (n_devices, n_queues) = (schedule.n_devices(), schedule.n_queues());
+    (0..n_devices).flat_map(move |device| (device..n_queues).step_by(n_devices)).map(DeviceId::from_index)
+}
+
 /// The tracks of a timeline. `ran` is how many tasks each device runs; `None` means all.
 fn of_timeline(schedule: &Schedule, timeline: &Timeline, ran: Option<&[usize]>) -> Vec<Track> {
-    // By device: its stages, in the order of the model.
-    let mut held: Vec<Vec<StageId>> = vec![Vec::new(); schedule.n_devices()];
+    // By device and lane: its stages, in the order of the model.
+    let mut held: Vec<Vec<StageId>> = vec![Vec::new(); schedule.n_queues()];
     for stage in schedule.placement.stages() {
         schedule.placement.devices_of(stage).iter().for_each(|device| held[device.index()].push(stage));
     }
-    let times = timeline.starts.iter().zip(&timeline.ends);
-    let rows = (1..).map(DeviceId::from_index).zip(&schedule.orders);
-    let tracks = rows.zip(times).zip(held).map(|(((below, order), (starts, ends)), stages)| {
-        let tasks = order.iter().enumerate().zip(starts.iter().zip(ends));
-        let ran = ran.map_or(usize::MAX, |ran| ran[below.index() - 1]);
+    let has_lanes = schedule.n_queues() > schedule.n_devices();
+    let tracks = rows(schedule).map(|queue| {
+        let index = queue.index();
+        let (order, below) = (&schedule.orders[index], DeviceId::from_index(index + 1));
+        let stages = std::mem::take(&mut held[index]);
+        let tasks = order.iter().enumerate().zip(timeline.starts[index].iter().zip(&timeline.ends[index]));
+        let ran = ran.map_or(usize::MAX, |ran| ran[index]);
+        let is_below = |task| !has_lanes && schedule.devices_of(task).binary_search(&below).is_ok();
         let marks = tasks.map(|((position, scheduled), (start, end))| Mark {
             task: scheduled.task,
             nth_stage: stages.partition_point(|stage| *stage < scheduled.task.stage),
             start: *start,
             end: *end,
             share: share(order, position),
-            goes_on: position < ran && schedule.devices_of(scheduled.task).binary_search(&below).is_ok(),
+            goes_on: position < ran && is_below(scheduled.task),
             runs: position < ran,
         });
-        Track { marks: marks.collect(), stages, slices: schedule.slices }
+        Track {
+            name: schedule.device_name(queue),
+            device: schedule.parts.device(queue, schedule.n_devices()),
+            is_lane: index >= schedule.n_devices(),
+            marks: marks.collect(),
+            stages,
+            slices: schedule.slices,
+        }
     });
     tracks.collect()
 }

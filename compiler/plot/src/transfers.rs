@@ -56,12 +56,14 @@ impl ReadPoint {
     fn transfer(&self, basis: Basis<'_>, input: Task, scale: &TickScale) -> Option<Transfer> {
         let Basis { schedule, order, costs, timeline } = basis;
         let homes = schedule.devices_of(input);
-        if homes.contains(&self.slot.device) {
+        let n_devices = schedule.n_devices();
+        let device = |queue: DeviceId| schedule.parts.device(queue, n_devices);
+        if homes.iter().any(|home| device(*home) == device(self.slot.device)) {
             return None;
         }
         let from = Position::new(schedule.device_of(input), order.position(input));
         let end = timeline.end(from);
-        let arrival = end + costs.latency.between_sets(homes, &[self.slot.device]);
+        let arrival = end + schedule.hop(&costs.latency, homes, &[self.slot.device]);
         // It may come sooner than it usually does, as measured, but no later than it is read.
         let arrival = arrival.min(timeline.starts[self.slot.device.index()][self.slot.position as usize]).max(end);
         Some(Transfer {

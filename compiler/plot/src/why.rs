@@ -24,28 +24,45 @@ pub fn words(picture: &Picture) -> Vec<String> {
 pub fn waiting(picture: &Picture, wait: &StopWait) -> String {
     let task = |index: u32| &picture.tasks[index as usize];
     let (at, needs) = (task(wait.task), task(wait.needs));
-    let until = if wait.meets { format!("d{} to come to it", needs.device) } else { needed(picture, needs) };
-    format!("d{} at {} (line {}) waits for {until} (line {})", at.device, name(picture, at), wait.line, wait.needs_line)
+    let until =
+        if wait.meets { format!("{} to come to it", device(picture, needs.device)) } else { needed(picture, needs) };
+    let own = device(picture, at.device);
+    format!("{own} at {} (line {}) waits for {until} (line {})", name(picture, at), wait.line, wait.needs_line)
 }
 
 /// A task, and whose it is.
 fn needed(picture: &Picture, task: &DrawnTask) -> String {
-    format!("{} of d{}", name(picture, task), task.device)
+    format!("{} of {}", name(picture, task), device(picture, task.device))
 }
 
 /// `F s1 m2`, as the compiler writes it.
 pub fn name(picture: &Picture, task: &DrawnTask) -> String {
     let slice = if picture.microbatches[1] > 1 { format!(" q{}", task.slice) } else { String::new() };
-    format!("{} s{} m{}{slice}", task.kind.letters(), task.stage, task.microbatch)
+    let letters = task.kind.letters();
+    match picture.parts.get(task.stage as usize).and_then(|name| name.split_once('.')) {
+        Some((stage, part)) => format!("{letters}.{part} {stage} m{}{slice}", task.microbatch),
+        None => format!("{letters} s{} m{}{slice}", task.stage, task.microbatch),
+    }
+}
+
+/// `d1`, or `d1 link`.
+pub fn device(picture: &Picture, row: u32) -> String {
+    let name = picture.devices.get(row as usize).and_then(|device| device.name.clone());
+    name.unwrap_or_else(|| format!("d{row}"))
 }
 
 /// Which device holds too much, from when on, and how much.
 pub fn too_much(picture: &Picture, misfit: &Misfit) -> String {
-    let Misfit { device, unit, limit, from, over } = misfit;
+    let Misfit { unit, limit, from, over, .. } = misfit;
     let amount = |amount: f64| match *unit {
         "bytes" => bytes(amount as u64),
         _ => units(amount),
     };
     let from = time(*from as f64 / picture.clock.ticks_per_unit as f64, picture.clock.unit);
-    format!("d{device} exceeds its {} from {from} on, by up to {}", amount(*limit), amount(*over))
+    format!(
+        "{} exceeds its {} from {from} on, by up to {}",
+        device(picture, misfit.device),
+        amount(*limit),
+        amount(*over)
+    )
 }

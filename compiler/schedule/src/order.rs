@@ -46,7 +46,8 @@ impl Order {
     }
 
     /// What a node of the sequence waits for beside its devices: where each input of its tasks stands, and how long it
-    /// is on its way from there; where there are lanes, also what the list of the device waits for. Whatever replays an order asks this.
+    /// is on its way from there. If there are lanes, also what the list of the device waits for. Whatever replays an
+    /// order asks this.
     pub fn inputs<'a>(
         &'a self,
         schedule: &'a Schedule,

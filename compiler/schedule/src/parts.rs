@@ -41,7 +41,8 @@ impl StageParts {
         let mut all = Self { lanes, parts: Vec::new(), first: vec![0] };
         for (stage, own) in (0..).map(StageId::from_index).zip(stages) {
             for (position, (name, lane)) in own.iter().enumerate() {
-                let same = |parts: &[(Arc<str>, Option<usize>)]| parts.iter().filter(|(other, _)| other == name).count();
+                let same =
+                    |parts: &[(Arc<str>, Option<usize>)]| parts.iter().filter(|(other, _)| other == name).count();
                 let nth = (same(own) > 1).then(|| u32::try_from(same(&own[..position])).unwrap_or(u32::MAX));
                 all.parts.push(Part { stage, name: Arc::clone(name), nth, lane: *lane });
             }
@@ -153,11 +154,11 @@ impl StageParts {
         DeviceId::from_index(device.index() + lanes * n_devices)
     }
 
-    /// `d1`, or `link of d1`.
+    /// `d1`, or `d1 link`.
     pub fn queue_name(&self, queue: DeviceId, n_devices: usize) -> String {
         let device = self.device(queue, n_devices);
         match self.lane_of(queue, n_devices).and_then(|lane| self.lanes.get(lane)) {
-            Some(lane) => format!("{lane} of {device}"),
+            Some(lane) => format!("{device} {lane}"),
             None => device.to_string(),
         }
     }
@@ -187,7 +188,8 @@ impl StageParts {
             let rows = self.rows(stage).map(StageId::from_index);
             rows.clone().zip(rows.skip(1))
         });
-        let earlier = stages.earlier().iter().map(|edge| Earlier { from: last(edge.from), to: first(edge.to), ..*edge });
+        let earlier =
+            stages.earlier().iter().map(|edge| Earlier { from: last(edge.from), to: first(edge.to), ..*edge });
         StageGraph::new(self.parts.len(), between.chain(chains)).with_earlier(earlier)
     }
 }
@@ -220,7 +222,7 @@ mod tests {
         assert_eq!(parts.task(TaskKind::Forward, StageId(2)), "F.send s1");
         assert_eq!(parts.named(StageId(1), "mlp").collect::<Vec<_>>(), [StageId(1), StageId(3)]);
         assert_eq!(parts.queue(DeviceId(1), StageId(2), 2), DeviceId(3));
-        assert_eq!(parts.queue_name(DeviceId(3), 2), "link of d1");
+        assert_eq!(parts.queue_name(DeviceId(3), 2), "d1 link");
         assert_eq!((parts.n_stages(4), StageParts::default().n_stages(4)), (2, 4));
         assert_eq!((parts.names(), parts.has("send")), (vec!["all", "mlp", "send"], true));
     }

@@ -189,12 +189,12 @@ impl Schedule {
         format!("{} {}", self.kind_name(task.kind, task.stage), self.slices.name(task.microbatch))
     }
 
-    /// What a device or lane is called: `d1`, `link of d1`.
+    /// What a device or lane is called: `d1`, `d1 link`.
     pub fn device_name(&self, queue: DeviceId) -> String {
         self.parts.queue_name(queue, self.n_devices())
     }
 
-    /// `d1's`, or `link of d1's`: before the name of a task.
+    /// `d1's`, or `d1 link's`: before the name of a task.
     pub fn whose(&self, queue: DeviceId) -> String {
         format!("{}'s", self.device_name(queue))
     }

@@ -28,9 +28,9 @@
 (tie (name) @variable)
 
 ["activation" "all" "at" "auto" "behind" "block" "bubble" "checkpoint" "cost" "cut" "data" "device" "devices"
- "every" "fill" "frozen" "from" "host" "input" "layer" "let" "loss" "memory" "microbatches" "minimum" "model"
- "none" "normal" "numbers" "of" "offload" "on" "ones" "optimizer" "order" "output" "param" "peak" "pipeline" "place"
- "precision" "reads" "recompute" "require" "schedule" "seed" "slices" "slots" "speed" "stages" "steps" "synthetic"
+ "every" "fill" "frozen" "from" "host" "input" "lane" "layer" "let" "loss" "memory" "microbatches" "minimum" "model"
+ "none" "normal" "numbers" "of" "offload" "on" "ones" "optimizer" "order" "output" "param" "parts" "peak" "pipeline"
+ "place" "precision" "reads" "recompute" "require" "schedule" "seed" "slices" "slots" "speed" "stages" "steps" "synthetic"
  "train" "warmup" "weight" "weights" "with" "zero" "zeros"] @keyword
 "import" @keyword.import
 ["if" "then" "else"] @keyword.conditional

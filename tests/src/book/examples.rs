@@ -26,8 +26,10 @@ const fn shared(example: &'static str, image: &'static str, words: &'static str)
 }
 
 const PICTURES: &[Picture] = &[
+    shared("adapipe", "adapipe", "1F1B that recomputes attention on two devices"),
     drawn("by_hand", " --set microbatches=10 --set wave=3", "Waves of three microbatches: no device holds more"),
     drawn("decode", "", "A token of each of four groups in turn: no device waits"),
+    shared("experts", "experts", "1F1B whose all-to-alls hide behind compute"),
     shared("frozen", "frozen", "ZB-H1 whose first two stages are frozen"),
     drawn("packed", "", "ZB-H1 whose microbatches differ in length"),
     drawn("permuted", "", "1F1B whose stage 1 lives on device 3"),

@@ -8,7 +8,6 @@
 
 use super::letter;
 use pipe_compiler::analyze::Analysis;
-use pipe_ir::ids::DeviceId;
 use pipe_plot::tracks::{Occupancy, common_slot, tracks};
 use pipe_schedule::units::Ticks;
 
@@ -48,16 +47,14 @@ pub fn draw(analysis: &Analysis) -> Result<String, String> {
         })
         .collect();
     let width = rows.iter().flatten().map(String::len).max().unwrap_or(1);
-    let label = format!("d{}", rows.len().saturating_sub(1)).len();
+    let label = tracks.iter().map(|track| track.name.len()).max().unwrap_or_default();
     let mut text = String::new();
-    for (device, cells) in rows.iter().enumerate() {
-        let device = DeviceId::from_index(device);
+    for (track, cells) in tracks.iter().zip(&rows) {
         let cells: Vec<String> = cells.iter().map(|cell| format!("{cell:width$}")).collect();
-        let idle = makespan - analysis.timeline.busy(device);
-        let stages = analysis.peaks[device.index()].activations;
-        let peak = analysis.schedule.units(stages);
-        let name = device.to_string();
-        text.push_str(&format!("{name:label$} {}  bubble {idle}  peak {peak}\n", cells.join(" ")));
+        let (name, idle) = (&track.name, makespan - track.busy());
+        let held = analysis.peaks.get(track.device.index()).filter(|_| !track.is_lane);
+        let peak = held.map(|peak| format!("  peak {}", analysis.schedule.units(peak.activations)));
+        text.push_str(&format!("{name:label$} {}  bubble {idle}{}\n", cells.join(" "), peak.unwrap_or_default()));
     }
     let unit = if slot == Ticks::UNIT { String::new() } else { format!(", one cell is {slot}") };
     Ok(format!("makespan {makespan}{unit}\n{text}"))

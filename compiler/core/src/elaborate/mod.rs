@@ -68,10 +68,13 @@ pub fn schedule_of<'a>(
     }
 }
 
-/// Whether a pipeline names the microbatches that recompute. A block then proves nothing for other numbers of
-/// microbatches.
-pub fn recomputes_by_microbatch(files: &Files, request: &Request) -> bool {
+/// Whether a pipeline names the microbatches that recompute, or the parts of stages, which a block of whole stages does
+/// not place. A block then proves nothing for other numbers of microbatches.
+pub fn is_of_one_number(files: &Files, request: &Request) -> bool {
     let Ok(target::Target::Pipeline(declared)) = target::choose(files, request) else { return false };
+    if declared.items.iter().any(|item| matches!(item, PipelineItem::Parts(_))) {
+        return true;
+    }
     let names_it =
         |recomputed: &Recomputed| matches!(recomputed, Recomputed::Tasks(tasks) if tasks.variables.len() > 1);
     request.recompute.is_none()

@@ -20,8 +20,15 @@ impl ActivationReport {
     pub fn all(schedule: &Schedule) -> Vec<Self> {
         let activations = &schedule.activations;
         let of = |parts: u64| parts as f64 / activations.whole as f64;
-        let stages = (0..schedule.n_stages()).filter(|_| !activations.is_plain()).map(StageId::from_index);
-        let own = |stage: StageId| (stage.0, activations.of(stage));
-        stages.map(own).map(|(stage, held)| Self { stage, saved: of(held.saved), waiting: of(held.waiting) }).collect()
+        let stages = (0..schedule.n_whole_stages()).filter(|_| !activations.is_plain()).map(StageId::from_index);
+        let own = |stage: StageId| {
+            let rows = schedule.parts.rows(stage).map(|row| activations.of(StageId::from_index(row)));
+            let (saved, waiting) =
+                rows.fold((0, 0), |(saved, waiting), held| (saved + held.saved, waiting + held.waiting));
+            Self { stage: stage.0, saved: of(saved), waiting: of(waiting) }
+        };
+        let all: Vec<Self> = stages.map(own).collect();
+        let is_plain = all.iter().all(|stage| stage.saved == 1.0 && stage.waiting == 1.0);
+        if is_plain { Vec::new() } else { all }
     }
 }

@@ -1,5 +1,6 @@
 //! What a report says of one device.
 
+use crate::report::lanes::LaneReport;
 use crate::report::stage_costs::HoldReport;
 use serde::Serialize;
 
@@ -34,6 +35,9 @@ pub struct DeviceReport {
     /// What it may use of that, where the pipeline says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_limit_bytes: Option<u64>,
+    /// What it does on lanes, where there are any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub lanes: Vec<LaneReport>,
     /// What is alive when most bytes are, the largest first, where the model is a `config.json`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holds: Vec<HoldReport>,

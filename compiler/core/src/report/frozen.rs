@@ -19,12 +19,19 @@ pub struct FrozenReport {
 impl FrozenReport {
     /// None where all stages train.
     pub fn new(schedule: &Schedule) -> Option<Self> {
-        let of = |is_asked: fn(Gradients) -> bool| {
-            let stages = (0..schedule.n_stages()).map(StageId::from_index);
-            stages.filter(|stage| is_asked(schedule.frozen.gradients(*stage))).map(|stage| stage.0).collect()
+        // What is on a lane has no weights, and says nothing about its stage.
+        let of = |is_asked: fn(Gradients) -> bool| -> Vec<u32> {
+            let stages = (0..schedule.n_whole_stages()).map(StageId::from_index);
+            let is_frozen = |stage: &StageId| {
+                let rows = schedule.parts.rows(*stage).map(StageId::from_index);
+                let mut computing = rows.filter(|row| schedule.parts.lane(*row).is_none());
+                computing.all(|row| is_asked(schedule.frozen.gradients(row)))
+            };
+            stages.filter(is_frozen).map(|stage| stage.0).collect()
         };
-        schedule.frozen.any().then(|| Self {
-            stages: of(|gradients| gradients != Gradients::Both),
+        let stages = of(|gradients| gradients != Gradients::Both);
+        (!stages.is_empty()).then(|| Self {
+            stages,
             forward_only: of(|gradients| gradients == Gradients::None),
             is_all_forward: schedule.frozen.is_forward_only(),
         })

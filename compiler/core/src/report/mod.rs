@@ -9,6 +9,7 @@ pub mod costs;
 mod device;
 mod finding;
 pub mod frozen;
+pub mod lanes;
 pub mod offload;
 pub mod profile;
 pub mod recompute;
@@ -31,6 +32,7 @@ use certificate::CertificateReport;
 use cluster::ClusterReport;
 use costs::DerivedCostReport;
 use frozen::FrozenReport;
+use lanes::LaneReport;
 use offload::OffloadReport;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::Instruction;
@@ -137,6 +139,9 @@ pub struct Sizes {
     pub devices: Option<usize>,
     /// Number of stages.
     pub stages: Option<usize>,
+    /// Number of parts of all stages, if stages have parts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parts: Option<usize>,
     /// Number of steps that follow each other without a flush.
     pub steps: Option<u32>,
     /// Number of microbatches in a step.
@@ -256,7 +261,8 @@ impl Report {
         self.pipeline = pipeline.map(|pipeline| pipeline.name.clone());
         self.sizes = Sizes {
             devices: Some(schedule.n_devices()),
-            stages: Some(schedule.n_stages()),
+            stages: Some(schedule.n_whole_stages()),
+            parts: Some(schedule.parts.len()).filter(|parts| *parts > 0),
             steps: Some(schedule.n_steps()),
             microbatches: Some(schedule.microbatches_of_step() / schedule.slices.count()),
             slices: (schedule.slices.count() > 1).then_some(schedule.slices.count()),
@@ -288,8 +294,13 @@ impl Report {
         self.cluster = request.cluster.as_ref().map(|cluster| ClusterReport::new(cluster, analysis, stages));
         let Analysis { schedule, timeline, bound, critical_path, peaks, .. } = analysis;
         let dependencies = &analysis.order.dependencies;
-        self.derived_costs =
-            DerivedCostReport::all(analysis.halves.iter().copied().filter(|half| dependencies.is_split(half.stage)));
+        self.derived_costs = DerivedCostReport::all(
+            analysis
+                .halves
+                .iter()
+                .copied()
+                .filter(|half| dependencies.is_split(half.stage) && schedule.parts.lane(half.stage).is_none()),
+        );
         let certificates = analysis.certificates.as_deref();
         self.deadlock_free = Some(true);
         self.weights = analysis.versions.as_ref().and_then(|versions| WeightsReport::new(schedule, versions));
@@ -311,30 +322,33 @@ impl Report {
                 peak_activation: Some(activations(peaks[device.index()].activations)),
                 bound_activation: certificates.map(|certificates| activations(certificates[device.index()].bound)),
                 limit_activation: limit.map(|limit| units(limit.of(device))),
+                lanes: LaneReport::all(schedule, timeline, device),
                 ..DeviceReport::default()
             })
             .collect();
         let of_either = analysis.bound_of_either_form.map(|bound| bound.makespan);
         let only_own = of_either.is_none_or(|of_either| of_either < bound.makespan);
-        let work = most_work(timeline);
-        let (makespan, longest_stage) = (timeline.makespan(), timeline.longest_stage());
+        let n_devices = schedule.n_devices();
+        let work = most_work(timeline, n_devices);
+        let spans = devices().map(|device| timeline.last_end(device) - timeline.first_start(device));
+        let (makespan, longest_stage) = (timeline.makespan(), spans.max().unwrap_or_default());
         let kinds = TaskKind::ALL.into_iter().map(|kind| (kind.letters(), critical_path.work[kind.index()]));
         let pairs = [("F & B", TaskKind::BackwardInput), ("F & BW", TaskKind::Backward)];
         let pairs = pairs.map(|(name, kind)| (name, critical_path.pairs[kind.index()]));
         let parts = kinds
             .chain(pairs)
-            .chain([("comm", critical_path.transfers), ("copy", critical_path.copies)])
+            .chain([("lanes", critical_path.lanes), ("comm", critical_path.transfers), ("copy", critical_path.copies)])
             .filter(|(_, ticks)| *ticks > Ticks::ZERO);
         self.figures = Figures {
             makespan: Some(time(makespan)),
             longest_stage: Some(time(longest_stage)),
-            bubble_mean: Some(mean_bubble_of(timeline)),
-            bubble_makespan: Some(bubble_of(timeline)),
+            bubble_mean: Some(mean_bubble_of(timeline, n_devices)),
+            bubble_makespan: Some(bubble_of(timeline, n_devices)),
             bubble_longest_stage: Some(rest(work, longest_stage)),
             lower_bound: Some(time(bound.makespan)),
             lower_bound_form: only_own.then(|| Forms::of(schedule, dependencies)),
             lower_bound_any_form: of_either.filter(|_| only_own).map(time),
-            lower_bound_reason: Some(format!("{} ({})", bound.kind.word(), bound.device)),
+            lower_bound_reason: Some(format!("{} ({})", bound.kind.word(), schedule.device_name(bound.device))),
             gap: Some(excess(makespan, bound.makespan)),
             critical_path: Some(parts.map(|(kind, ticks)| PathPart { kind, time: time(ticks) }).collect()),
             peak_activation: peaks.iter().map(|peak| peak.activations).max().map(activations),
@@ -397,6 +411,7 @@ impl Report {
         self.sizes = Sizes {
             devices: Some(program.devices.len()),
             stages: Some(program.n_stages as usize),
+            parts: None,
             steps: Some(program.n_steps),
             microbatches: Some(program.microbatches_of_step() / program.n_slices.max(1)),
             slices: (program.n_slices > 1).then_some(program.n_slices),
@@ -434,19 +449,19 @@ fn rest(part: Ticks, whole: Ticks) -> f64 {
 }
 
 /// The part of the makespan in which the busiest device idles.
-pub fn bubble_of(timeline: &Timeline) -> f64 {
-    rest(most_work(timeline), timeline.makespan())
+pub fn bubble_of(timeline: &Timeline, n_devices: usize) -> f64 {
+    rest(most_work(timeline, n_devices), timeline.makespan())
 }
 
 /// The part of the makespan in which devices idle, as a mean over all of them.
-pub fn mean_bubble_of(timeline: &Timeline) -> f64 {
-    let devices = (0..timeline.ends.len()).map(DeviceId::from_index);
+pub fn mean_bubble_of(timeline: &Timeline, n_devices: usize) -> f64 {
+    let devices = (0..n_devices).map(DeviceId::from_index);
     let idle = devices.map(|device| rest(timeline.busy(device), timeline.makespan())).sum::<f64>();
-    idle / timeline.ends.len().max(1) as f64
+    idle / n_devices.max(1) as f64
 }
 
-fn most_work(timeline: &Timeline) -> Ticks {
-    let devices = (0..timeline.ends.len()).map(DeviceId::from_index);
+fn most_work(timeline: &Timeline, n_devices: usize) -> Ticks {
+    let devices = (0..n_devices).map(DeviceId::from_index);
     devices.map(|device| timeline.busy(device)).max().unwrap_or_default()
 }
 

@@ -2,7 +2,7 @@
 
 use super::time;
 use crate::analyze::Analysis;
-use pipe_ir::ids::DeviceId;
+use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::TaskKind;
 use pipe_schedule::policy::recompute::recomputing;
 use pipe_schedule::units::Ticks;
@@ -24,8 +24,10 @@ pub struct RecomputeReport {
 impl RecomputeReport {
     /// None where no stage recomputes.
     pub fn new(analysis: &Analysis) -> Option<Self> {
-        let stages: Vec<u32> =
-            (0..).zip(recomputing(&analysis.schedule)).filter_map(|(id, own)| own.then_some(id)).collect();
+        let rows = (0..).map(StageId::from_index).zip(recomputing(&analysis.schedule));
+        let stages = rows.filter_map(|(row, own)| own.then_some(analysis.schedule.parts.stage_of(row).0));
+        let mut stages: Vec<u32> = stages.collect();
+        stages.dedup();
         let spent = |device: DeviceId| {
             let tasks = analysis.schedule.orders[device.index()].iter().map(|scheduled| scheduled.task);
             let again = tasks.filter(|task| task.kind == TaskKind::Recompute);

@@ -98,6 +98,10 @@ fn parts(analysis: &Analysis) -> Diagnostics {
             format!("microbatches are cut in {} slices, and PyTorch knows whole ones", schedule.slices.count());
         found.push(error(schedule.span, "this schedule", message));
     }
+    if !schedule.parts.is_empty() {
+        let message = "stages have parts, and PyTorch runs whole stages".to_owned();
+        found.push(error(schedule.span, "this schedule", message).help("leave `parts` out"));
+    }
     if schedule.frozen.any() {
         let message = "some of its stages are frozen, and PyTorch runs every stage backward".to_owned();
         let help = "leave `frozen` out, and set `requires_grad = False` in PyTorch: the schedule is then the whole one";

@@ -78,7 +78,9 @@ impl Sheet<'_> {
             }
         }
         if any(&|mark| mark.runs && mark.nth_stage > 0) {
-            all.push(Entry { sign: Sign::Nothing, words: "lighter: later stages of the device" });
+            let has_parts = targets.iter().any(|one| one.has_parts());
+            let words = if has_parts { "lighter: later parts" } else { "lighter: later stages of the device" };
+            all.push(Entry { sign: Sign::Nothing, words });
         }
         let room = self.width - self.left();
         let mut rows: Vec<(f64, Vec<Entry>)> = Vec::new();

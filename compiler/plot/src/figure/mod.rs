@@ -27,6 +27,8 @@ use crate::why::words as words_of_stop;
 use axis::Axis;
 use pipe_compiler::Compilation;
 use pipe_compiler::report::Report;
+use pipe_ir::ids::StageId;
+use pipe_schedule::schedule::Schedule;
 use pipe_schedule::units::Ticks;
 use scene::Length;
 use sheet::{Below, Sheet};
@@ -239,6 +241,21 @@ impl<'a> Shown<'a> {
         units(self.compilation.stuck.as_ref().map_or(self.makespan, |stuck| stuck.at))
     }
 
+    /// Whether stages have parts.
+    fn has_parts(&self) -> bool {
+        self.schedule().is_some_and(|schedule| !schedule.parts.is_empty())
+    }
+
+    fn schedule(&self) -> Option<&Schedule> {
+        let schedule = self.compilation.analysis.as_ref().map(|analysis| &analysis.schedule);
+        schedule.or(self.compilation.stuck.as_ref().map(|stuck| &stuck.schedule))
+    }
+
+    /// The name of a stage or part.
+    fn stage(&self, stage: StageId) -> String {
+        self.schedule().map_or_else(|| stage.to_string(), |schedule| schedule.stage_name(stage))
+    }
+
     /// All tasks with their tracks.
     fn marks(&self) -> impl Iterator<Item = (&Track, &Mark)> {
         self.tracks.iter().flat_map(|track| track.marks.iter().map(move |mark| (track, mark)))
@@ -259,8 +276,8 @@ impl<'a> Shown<'a> {
 
     /// The width of the device names, with their gap.
     fn left(&self, sizes: &Sizes) -> f64 {
-        let last = format!("d{}", self.tracks.len().saturating_sub(1));
-        let device = font::width(&last, sizes.device, true);
+        let names = self.tracks.iter().map(|track| font::width(&track.name, sizes.device, true));
+        let device = names.fold(0.0, f64::max);
         let (unit, _) = unit_of_axis(units(self.makespan), self.unit);
         let unit = font::width(unit, sizes.small, false);
         device.max(unit) * sizes.slack + sizes.device

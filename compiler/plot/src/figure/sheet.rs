@@ -298,10 +298,14 @@ impl<'a> Sheet<'a> {
     /// The peak of a device.
     fn peak(&self, device: usize) -> Option<String> {
         self.peaks()?;
+        let track = &self.shown.tracks[device];
+        if track.is_lane {
+            return None;
+        }
         if self.look.layers.contains(&Layer::Memory) {
             return layers::peak(self.shown.picture.as_ref()?, device);
         }
-        let row = self.shown.compilation.report.per_device.get(device)?;
+        let row = self.shown.compilation.report.per_device.get(track.device.index())?;
         row.peak_activation.map(number)
     }
 
@@ -318,7 +322,7 @@ impl<'a> Sheet<'a> {
                 size: sizes.device,
                 bold: true,
                 colour: INK,
-                words: format!("d{device}"),
+                words: track.name.clone(),
             });
         }
         let runs = || track.marks.iter().filter(|mark| mark.runs);
@@ -389,7 +393,7 @@ impl<'a> Sheet<'a> {
             let has_stages = !mark.runs && track.stages.len() > 1;
             if has_stages && height >= 2.2 * sizes.number {
                 write(top + 0.28 * height, words);
-                write(top + 0.74 * height, mark.task.stage.to_string());
+                write(top + 0.74 * height, self.shown.stage(mark.task.stage));
             } else {
                 write(top + height / 2.0, words);
             }

@@ -89,7 +89,9 @@ impl Slots<'_> {
 
     /// The slot after the last weight gradient of step 0.
     fn update(&self, per_step: u64) -> u64 {
-        let end = |microbatch| self.start(self.last, microbatch).saturating_add(self.block.durations_of(self.stage)[self.last.index()]);
+        let end = |microbatch| {
+            self.start(self.last, microbatch).saturating_add(self.block.durations_of(self.stage)[self.last.index()])
+        };
         (0..per_step).map(end).max().unwrap_or(0)
     }
 }

@@ -69,7 +69,10 @@ pub fn lower_bound(
         let candidates = [
             (BoundKind::Work, work(&chain, stages)),
             // Lanes hold nothing.
-            (BoundKind::Warmup, memory.filter(|_| !is_free).map_or(Ticks::ZERO, |memory| warmup(&chain, stages, memory))),
+            (
+                BoundKind::Warmup,
+                memory.filter(|_| !is_free).map_or(Ticks::ZERO, |memory| warmup(&chain, stages, memory)),
+            ),
             (BoundKind::Area, memory.map_or(Ticks::ZERO, |memory| area(&chain, stages, memory))),
         ];
         for (kind, makespan) in candidates {

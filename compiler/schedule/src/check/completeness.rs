@@ -167,10 +167,17 @@ fn incomplete(schedule: &Schedule, table: &TaskTable, stage: StageId, kinds: &Ki
         let (member, absent) = lacking.pop_first()?;
         let (device, more) = (devices[member], lacking.len());
         let what = schedule.kind_name(kind, stage);
-        let message = format!("`{what}` does not run on {} on {}, one of its devices", list(schedule, &absent), schedule.device_name(device));
+        let message = format!(
+            "`{what}` does not run on {} on {}, one of its devices",
+            list(schedule, &absent),
+            schedule.device_name(device)
+        );
         let label = format!("missing on {}", schedule.device_name(device));
         let error = Diagnostic::error(Code::MissingTask, kinds.span(kind, schedule)?, label, message)
-            .label(schedule.placement_span, format!("places {} on {} devices at once", schedule.stage_name(stage), devices.len()))
+            .label(
+                schedule.placement_span,
+                format!("places {} on {} devices at once", schedule.stage_name(stage), devices.len()),
+            )
             .help(format!("write `{what}` in the order of each of its devices"));
         Some(if more > 0 { error.note(format!("likewise on {more} of its other devices")) } else { error })
     };

@@ -31,10 +31,9 @@ const STEPS: u64 = 3_000_000;
 /// Schedules that are checked, the best first, until one is as good as it promises.
 const FINALISTS: usize = 2;
 
-/// A shorter schedule of the same tasks under these costs, with the evidence that it runs to its end; the given one
-/// where none was found, stages live on several devices, some read earlier microbatches, or microbatches or slices
-/// differ in what they keep. `saved`, by stage, limits
-/// the bytes of each device to those of the given order.
+/// A shorter schedule of the same tasks under these costs, with the evidence that it runs to its end. The given one if
+/// none was found, if stages live on several devices, have parts or read earlier microbatches, or if microbatches or
+/// slices differ in what they keep. `saved`, by stage, limits the bytes of each device to those of the given order.
 pub fn reorder(schedule: Schedule, order: Order, costs: &Costs, saved: Option<&[Saved]>) -> (Schedule, Order) {
     let has_pairs = || schedule.orders.iter().flatten().any(|scheduled| scheduled.with_next);
     let reads_earlier = !schedule.graph.earlier().is_empty();
@@ -42,6 +41,7 @@ pub fn reorder(schedule: Schedule, order: Order, costs: &Costs, saved: Option<&[
         || schedule.placement.spread_stage().is_some()
         || reads_earlier
         || !schedule.shares.is_empty()
+        || !schedule.parts.is_empty()
         || !schedule.recomputed_microbatches().is_empty()
         || has_pairs()
     {

@@ -18,6 +18,7 @@ use pipe_syntax::source::Span;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// The most parts of an activation: sums of them must be countable in 64 bits.
 pub const MOST_PARTS: u64 = 100_000_000;
@@ -38,10 +39,12 @@ pub enum Side {
     Waiting,
 }
 
-/// `W`, `F[7]`, `W[0..4]`: what a number is about.
+/// `W`, `F[7]`, `W[0..4]`, `F.mlp`: what a number is about.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ActivationName {
     side: Side,
+    /// The part of stages. None means whole stages.
+    part: Option<Arc<str>>,
     /// All, where nothing is said.
     stages: Option<Range<u32>>,
 }
@@ -49,8 +52,18 @@ pub struct ActivationName {
 impl ActivationName {
     /// The same of one stage.
     #[must_use]
-    pub const fn of(&self, stage: u32) -> Self {
-        Self { side: self.side, stages: Some(stage..stage + 1) }
+    pub fn of(&self, stage: u32) -> Self {
+        Self { stages: Some(stage..stage + 1), ..self.clone() }
+    }
+
+    /// Whether it is about what is saved.
+    pub fn is_saved(&self) -> bool {
+        self.side == Side::Saved
+    }
+
+    /// The part that is named, if one is.
+    pub fn part(&self) -> Option<&str> {
+        self.part.as_deref()
     }
 
     /// The last stage that is named, if any is.
@@ -64,6 +77,7 @@ impl FromStr for ActivationName {
 
     fn from_str(text: &str) -> Result<Self, ActivationError> {
         let (name, place) = in_brackets(text);
+        let (name, part) = name.split_once('.').map_or((name, None), |(name, part)| (name, Some(part)));
         let side = match name {
             "F" => Side::Saved,
             "W" => Side::Waiting,
@@ -74,16 +88,17 @@ impl FromStr for ActivationName {
             }
         };
         let stages = place.map(stages).transpose().map_err(|reason| ActivationError(reason.to_string()))?;
-        Ok(Self { side, stages })
+        Ok(Self { side, part: part.map(Arc::from), stages })
     }
 }
 
 impl fmt::Display for ActivationName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = if self.side == Side::Saved { "F" } else { "W" };
+        let letter = if self.side == Side::Saved { "F" } else { "W" };
+        let name = self.part.as_ref().map_or_else(|| letter.to_owned(), |part| format!("{letter}.{part}"));
         match &self.stages {
-            None => f.write_str(name),
-            Some(stages) => write_stages(f, name, stages),
+            None => f.write_str(&name),
+            Some(stages) => write_stages(f, &name, stages),
         }
     }
 }
@@ -157,20 +172,31 @@ impl fmt::Display for Shares {
 }
 
 impl Shares {
-    /// The activations of so many stages. Exceptions about other stages are left out.
+    /// The activations of so many stages, or of their parts. Exceptions about other stages are left out. If no part is
+    /// named, the first part on compute holds what its stage does.
     ///
     /// # Errors
     /// Of how many parts an activation would have to be, if that is too many.
-    pub fn of(&self, n_stages: usize) -> Result<Activations, u128> {
-        let of = |side: Side, stage: u32| {
-            let about = |entry: &&Entry| entry.name.side == side;
+    pub fn of(&self, n_stages: usize, parts: &StageParts) -> Result<Activations, u128> {
+        let of = |side: Side, stage: u32, part: Option<&str>| {
+            let about = |entry: &&Entry| entry.name.side == side && entry.name.part() == part;
             let is_own = |entry: &&Entry| entry.name.stages.as_ref().is_some_and(|stages| stages.contains(&stage));
             let all = self.entries.iter().filter(about);
             let own = all.clone().rfind(is_own).or_else(|| all.clone().find(|entry| entry.name.stages.is_none()));
-            own.map_or(Ratio::ONE, |entry| entry.share)
+            own.map(|entry| entry.share)
         };
-        let each = (0..n_stages as u32).map(|stage| {
-            let (saved, part) = (of(Side::Saved, stage), of(Side::Waiting, stage));
+        let names_parts = self.entries.iter().any(|entry| entry.name.side == Side::Saved && entry.name.part.is_some());
+        let each = (0..n_stages).map(StageId::from_index).map(|row| {
+            let (stage, part) = (parts.stage_of(row), parts.part(row).map(|part| &*part.name));
+            let holds = names_parts || part.is_none() || parts.first_on_compute(stage) == Some(row);
+            let whole = of(Side::Saved, stage.0, None).unwrap_or(Ratio::ONE);
+            let saved = match part.filter(|_| names_parts) {
+                Some(part) => of(Side::Saved, stage.0, Some(part)).unwrap_or(Ratio::whole(0)),
+                None if holds => whole,
+                None => Ratio::whole(0),
+            };
+            let own = part.and_then(|part| of(Side::Waiting, stage.0, Some(part)));
+            let part = own.or_else(|| of(Side::Waiting, stage.0, None)).unwrap_or(Ratio::ONE);
             // Both are read from at most 16 digits, so products do not overflow in 128 bits.
             let (above, below) = (wide(saved.above) * wide(part.above), wide(saved.below) * wide(part.below));
             let common = gcd(above, below).max(1);
@@ -352,7 +378,7 @@ mod tests {
     #[test]
     fn what_is_said_of_some_stages_comes_before_what_is_said_of_all_and_later_ones_hold() {
         let of = |text: &str| {
-            let found = shares(text).of(3).expect("few parts");
+            let found = shares(text).of(3, &StageParts::default()).expect("few parts");
             (found.whole, [0, 1, 2].map(|stage| found.of(StageId(stage))).map(|held| [held.saved, held.waiting]))
         };
         assert_eq!(of(""), (1, [[1, 1]; 3]));
@@ -360,13 +386,17 @@ mod tests {
         assert_eq!(of("W=0.25,F[0]=2"), (4, [[8, 2], [4, 1], [4, 1]]));
         assert_eq!(of("W[1..3]=1/2, W = 0 , F=1.5 ,W[2]=2/3"), (4, [[6, 0], [6, 3], [6, 4]]));
         assert_eq!(of("W[9]=1/7,F=0"), (1, [[0, 0]; 3]));
-        assert!(shares("W=1").of(4).is_ok_and(|found| found.is_plain()));
-        assert!(shares("W=1/3").of(4).is_ok_and(|found| !found.is_plain()));
+        assert!(shares("W=1").of(4, &StageParts::default()).is_ok_and(|found| found.is_plain()));
+        assert!(shares("W=1/3").of(4, &StageParts::default()).is_ok_and(|found| !found.is_plain()));
     }
 
     #[test]
     fn slices_of_unequal_length_count_by_their_length() {
-        let found = shares("F[1]=2,W[1]=1/2").of(2).expect("few parts").sliced(&[5, 4, 4, 3]).expect("few parts");
+        let found = shares("F[1]=2,W[1]=1/2")
+            .of(2, &StageParts::default())
+            .expect("few parts")
+            .sliced(&[5, 4, 4, 3])
+            .expect("few parts");
         let of = |stage: u32, slice: u32| {
             let task = Task { kind: TaskKind::Forward, stage: StageId(stage), microbatch: MicrobatchId(4 + slice) };
             (found.of_task(task).saved, found.of_task(task).waiting)
@@ -392,8 +422,12 @@ mod tests {
 
     #[test]
     fn parts_must_be_countable() {
-        assert_eq!(shares("W=1/99999989,W[0]=0.5").of(2), Err(2 * 99_999_989));
-        assert!(shares("F=1000,W=1/99999989").of(2).is_ok_and(|found| found.of(StageId(1)).waiting == 1000));
+        assert_eq!(shares("W=1/99999989,W[0]=0.5").of(2, &StageParts::default()), Err(2 * 99_999_989));
+        assert!(
+            shares("F=1000,W=1/99999989")
+                .of(2, &StageParts::default())
+                .is_ok_and(|found| found.of(StageId(1)).waiting == 1000)
+        );
     }
 
     #[test]

@@ -113,6 +113,9 @@ fn unsearchable(schedule: &Schedule, costs: &Costs) -> Option<(&'static str, &'s
     if schedule.slices.count() > 1 {
         return Some(("its microbatches are cut into slices", help));
     }
+    if !schedule.parts.is_empty() {
+        return Some(("its stages have parts", "leave `parts` out: what is found serves stages with parts as well"));
+    }
     if !schedule.recomputed_microbatches().is_empty() {
         let help = "leave that out, and let the search choose stages that recompute with `--may-recompute`";
         return Some(("some of its stages recompute only some microbatches", help));

@@ -91,6 +91,10 @@ pub fn problem(
             "layers that are declared have no setting that divides them; `pipec search` finds schedules for them";
         return Err(refuse(pipeline.span, "how to divide it is not known", message, help));
     };
+    if !schedule.parts.is_empty() {
+        let message = format!("stages of `{}` have parts, and layouts are for whole stages", pipeline.name);
+        return Err(refuse(pipeline.span, "parts", message, "leave `parts` out"));
+    }
     if schedule.frozen.any() {
         let message = format!("some stages of `{}` are frozen, and layouts are for stages that train", pipeline.name);
         return Err(refuse(pipeline.span, "frozen", message, "leave `frozen` out"));

@@ -193,6 +193,8 @@ pub enum Recomputed {
     Stages(Expr, Option<Expr>),
     /// `F[s, m] if m % 2 == 0`. The condition is in the place of the number.
     Tasks(TaskNumber),
+    /// `F.attention`: the forwards of a part, of all stages.
+    Part(Name),
 }
 
 impl Recomputed {
@@ -201,6 +203,7 @@ impl Recomputed {
         match self {
             Self::Stages(first, _) => first.span,
             Self::Tasks(tasks) => tasks.name.span,
+            Self::Part(name) => name.span,
         }
     }
 }

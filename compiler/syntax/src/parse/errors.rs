@@ -110,6 +110,8 @@ pub(super) fn phrase(rule: Rule) -> Option<String> {
         Rule::homes => "a device or several",
         Rule::read_list => "a stage, several, or `none`",
         Rule::read => "a stage",
+        Rule::part_list | Rule::stage_part => "a part",
+        Rule::part_name => "`.` and a part",
         Rule::peak_limit | Rule::part_of => "a number or a schedule",
         Rule::parameter => "a parameter",
         Rule::shape => "`[sizes]`",

@@ -8,6 +8,7 @@ use pipe_compiler::block_family::Numbers;
 use pipe_compiler::report::activation::ActivationReport;
 use pipe_compiler::report::costs::DerivedCostReport;
 use pipe_compiler::report::frozen::FrozenReport;
+use pipe_compiler::report::lanes::LaneReport;
 use pipe_compiler::report::offload::OffloadReport;
 use pipe_compiler::report::recompute::RecomputeReport;
 use pipe_compiler::report::torch::TorchReport;
@@ -31,6 +32,7 @@ pub(crate) fn table(report: &Report, colours: bool) -> String {
         heading(report, colours),
         facts(&summary(report), colours),
         alone.map_or_else(|| devices(report, colours), certificate::devices),
+        lanes(report, colours),
         stages::stages(report, colours),
         stages::changes(report, colours),
     ])
@@ -49,6 +51,7 @@ fn heading(report: &Report, colours: bool) -> String {
     {
         let steps = sizes.steps.filter(|steps| *steps > 1).map(|steps| count(steps as usize, "step"));
         let mut counts = vec![count(devices, "device"), count(stages, "stage")];
+        counts.extend(sizes.parts.map(|parts| count(parts, "part")));
         counts.push(count(microbatches as usize, "microbatch"));
         counts.extend(sizes.slices.map(|slices| format!("in {} each", count(slices as usize, "slice"))));
         counts.extend(steps.map(|steps| format!("in each of {steps}")));
@@ -334,6 +337,29 @@ fn devices(report: &Report, colours: bool) -> String {
         .left("", 0, 0, limits)
         .at_most(ROWS, "device")
         .draw(rows)
+}
+
+/// What the devices do on lanes, and how much of that compute hides.
+fn lanes(report: &Report, colours: bool) -> String {
+    let rows: Vec<(u32, &LaneReport)> =
+        report.per_device.iter().flat_map(|device| device.lanes.iter().map(|lane| (device.device, lane))).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
+    let makespan = report.figures.makespan.unwrap_or_default();
+    let unit = unit_of_times(report);
+    Table::new(colours)
+        .left("lane", 0, 7, |(device, lane): &(u32, &LaneReport)| format!("d{device} {}", lane.lane))
+        .right("start", 0, 9, |(_, lane)| time(lane.first_start, unit))
+        .right("end", 2, 9, |(_, lane)| time(lane.last_end, unit))
+        .right("busy", 2, 9, |(_, lane)| time(lane.busy, unit))
+        .left("", 2, BAR, |(_, lane)| bar(share(lane.busy, makespan)))
+        .style(Style::Good)
+        .right("", 1, 5, |(_, lane)| percent(share(lane.busy, makespan)))
+        .right("behind compute", 2, 14, |(_, lane)| percent(share(lane.hidden, lane.busy)))
+        .at_most(ROWS, "lane")
+        .draw(&rows)
 }
 
 /// What a device may hold, and what its host does.

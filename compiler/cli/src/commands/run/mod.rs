@@ -115,7 +115,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 
 /// The bubbles that are predicted, where devices share these GPUs.
 fn bubble(analysis: &Analysis, gpus: &[UsedGpu]) -> Bubble {
-    let of = |timeline: &Timeline| Bubble { mean: mean_bubble_of(timeline), busiest: bubble_of(timeline) };
+    let n_devices = analysis.schedule.n_devices();
+    let of = |timeline: &Timeline| Bubble {
+        mean: mean_bubble_of(timeline, n_devices),
+        busiest: bubble_of(timeline, n_devices),
+    };
     let processors: Vec<_> = gpus.iter().map(|gpu| (gpu.devices.clone(), 1)).collect();
     let sharing = Sharing::new(&processors).unwrap_or_default();
     if !sharing.binds(analysis.schedule.n_devices()) {

@@ -16,7 +16,7 @@ use pipe_ir::task::TaskKind;
 use pipe_plot::Picture;
 use pipe_plot::palette::words;
 use pipe_plot::tracks::{Occupancy, Track, stuck_tracks, tracks};
-use pipe_plot::why::{name, too_much, waiting};
+use pipe_plot::why::{self, name, too_much, waiting};
 use pipe_schedule::units::Ticks;
 use scale::Scale;
 use tasks::{FUSED, Style};
@@ -38,7 +38,7 @@ pub fn draw(compilation: &Compilation, look: Look) -> String {
 /// A timeline with its title and legend. Under the tracks of devices whose memory does not suffice it says since when.
 fn draw_timeline(analysis: &Analysis, report: &Report, misfits: Option<&Picture>, look: Look) -> String {
     let tracks = tracks(analysis);
-    let label = format!("d{} ", tracks.len().saturating_sub(1)).len();
+    let label = tracks.iter().map(|track| track.name.len() + 1).max().unwrap_or_default();
     let scale = Scale::new(&tracks, analysis.timeline.makespan(), look.width.saturating_sub(label).max(20) as u64);
     let style = Style::new(&scale, look.colours, &tracks);
     let mut text = title(report, analysis.unit);
@@ -50,8 +50,7 @@ fn draw_timeline(analysis: &Analysis, report: &Report, misfits: Option<&Picture>
             }
             continue;
         }
-        let name = format!("d{device}");
-        text.push_str(&format!("{name:label$}{}\n", style.row(track).trim_end()));
+        text.push_str(&format!("{:label$}{}\n", track.name, style.row(track).trim_end()));
         for (picture, misfit) in misfits.into_iter().flat_map(|own| own.misfits.iter().map(move |one| (own, one))) {
             if misfit.device as usize == device {
                 let from = scale.column(Ticks(misfit.from * (Ticks::UNIT.0 / picture.clock.ticks_per_unit)));
@@ -76,12 +75,19 @@ fn draw_stuck(stuck: &Stuck, picture: &Picture, look: Look) -> String {
         let own: Vec<_> = waits.iter().filter(|wait| task(wait.task).device as usize == device).collect();
         match (own.first(), stop.ran[device] < picture.devices[device].tasks[1]) {
             (Some(wait), _) => (waiting(picture, wait), true),
-            (None, true) => (format!("d{device} stands at {}", name(picture, task(first + stop.ran[device]))), false),
+            (None, true) => (
+                format!(
+                    "{} stands at {}",
+                    why::device(picture, device as u32),
+                    name(picture, task(first + stop.ran[device]))
+                ),
+                false,
+            ),
             (None, false) => ("all of its tasks run".to_owned(), false),
         }
     };
     let stands: Vec<(String, bool)> = (0..tracks.len()).map(stand).collect();
-    let label = format!("d{} ", tracks.len().saturating_sub(1)).len();
+    let label = tracks.iter().map(|track| track.name.len() + 1).max().unwrap_or_default();
     let widest = stands.iter().map(|(words, _)| words.len() + 3).max().unwrap_or_default();
     let width = look.width.saturating_sub(label + widest).max(look.width / 4);
     let scale = Scale::new(&tracks, stuck.at, width as u64);
@@ -97,7 +103,7 @@ fn draw_stuck(stuck: &Stuck, picture: &Picture, look: Look) -> String {
         let end = track.marks.last().map_or(0, |mark| scale.column(mark.end));
         let gap = " ".repeat((scale.column(stuck.at) + 1).saturating_sub(end.max(visible(&drawn))));
         let words = if *waits { alarm(&format!("┃ {words}"), look.colours) } else { format!("│ {words}") };
-        text.push_str(&format!("{:label$}{drawn}{gap}{words}\n", format!("d{device}")));
+        text.push_str(&format!("{:label$}{drawn}{gap}{words}\n", track.name));
     }
     text.push_str(&format!("{:label$}{}\n", "", scale.axis(stuck.unit)));
     text + &legend(&tracks, &style, stuck.unit, look.width)

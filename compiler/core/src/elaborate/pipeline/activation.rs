@@ -1,7 +1,8 @@
 //! `activation`: what activations count in units, where no model says what they are.
 
 use super::number::{in_schedule, outside, ratio, ratio_at};
-use super::rules::{Counts, counts, letters};
+use super::rules::{Counts, counts, letters, quoted};
+use pipe_ir::ids::StageId;
 use pipe_schedule::policy::activation::{ActivationError, ActivationName, Entry, MOST_PARTS, Shares};
 use pipe_schedule::ratio::Ratio;
 use pipe_schedule::schedule::Schedule;
@@ -90,7 +91,8 @@ pub(super) fn beside_model(asked: PlacedShares<'_>, model: Option<&Call>, report
 
 /// Rule: there are the stages that numbers are about.
 pub(super) fn check(asked: PlacedShares<'_>, schedule: &Schedule, report: &mut Report) {
-    let (name, n_stages) = (&schedule.name, schedule.n_stages());
+    let (name, n_stages) = (&schedule.name, schedule.n_whole_stages());
+    report.extend(asked.and_then(|(shares, _)| wrong_part(shares, schedule)));
     for entry in asked.into_iter().flat_map(|(shares, _)| &shares.entries) {
         let Some(last) = entry.name.last().filter(|last| last.index() >= n_stages) else { continue };
         let label = if entry.span.is_some() { format!("there is no {last}") } else { "this schedule".to_owned() };
@@ -103,10 +105,43 @@ pub(super) fn check(asked: PlacedShares<'_>, schedule: &Schedule, report: &mut R
     }
 }
 
+/// Rule: if `F` of a part is said, it is said of every part on compute, and of no other.
+fn wrong_part(shares: &Shares, schedule: &Schedule) -> Option<Diagnostic> {
+    let parts = &schedule.parts;
+    let named = || shares.entries.iter().filter_map(|entry| Some((entry, entry.name.part()?)));
+    let on_lane = |name: &str| {
+        let rows = (0..parts.len()).map(StageId::from_index);
+        rows.filter_map(|row| parts.part(row)).any(|part| &*part.name == name && part.lane.is_some())
+    };
+    let span = |entry: &Entry| entry.span.unwrap_or(schedule.span);
+    if let Some((entry, name)) = named().find(|(_, name)| !parts.has(name)) {
+        let message =
+            format!("`activation` names `{}`, but no stage of `{}` has a part `{name}`", entry.name, schedule.name);
+        let error = Diagnostic::error(Code::WrongPart, span(entry), "no such part", message);
+        return Some(match parts.names().as_slice() {
+            [] => error.help("name the parts of stages: `parts s = attention, experts`"),
+            names => error.help(format!("its parts are {}", quoted(names))),
+        });
+    }
+    if let Some((entry, name)) = named().find(|(_, name)| on_lane(name)) {
+        let message = format!("`{name}` is on a lane, and what is on a lane holds no activations");
+        let error = Diagnostic::error(Code::WrongPart, span(entry), "on a lane", message);
+        return Some(error.help("give what it brings to the part that reads it"));
+    }
+    let (first, _) = named().find(|(entry, _)| entry.name.is_saved())?;
+    let is_said = |name: &str| named().any(|(entry, other)| entry.name.is_saved() && other == name);
+    let missing: Vec<&str> = parts.names().into_iter().filter(|name| !on_lane(name) && !is_said(name)).collect();
+    (!missing.is_empty()).then(|| {
+        let message = format!("`activation` says what `{}` holds, and not what other parts hold", first.name);
+        let error = Diagnostic::error(Code::WrongPart, span(first), "one part of several", message);
+        error.help(format!("name every part on compute: {} too", quoted(&missing)))
+    })
+}
+
 /// Lets the activations of a schedule count what was said.
 pub(super) fn apply(asked: PlacedShares<'_>, schedule: &mut Schedule, report: &mut Report) {
     let Some((shares, place)) = asked else { return };
-    match shares.of(schedule.n_stages()).and_then(|activations| activations.sliced(&schedule.shares)) {
+    match shares.of(schedule.n_stages(), &schedule.parts).and_then(|activations| activations.sliced(&schedule.shares)) {
         Ok(activations) => schedule.activations = activations.without(&schedule.frozen, schedule.n_stages()),
         Err(parts) => {
             let message = format!(

@@ -1,13 +1,13 @@
 //! `recompute`: the stages or microbatches that run their forward again, if the schedule does not say it.
 
 use super::number::in_schedule;
-use super::rules::{Counts, counts};
+use super::rules::{Counts, counts, kind_and_part, letters, quoted};
 use crate::elaborate::schedule::reads::all_alike;
 use pipe_ir::ids::{MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;
 use pipe_schedule::policy::recompute::{Recomputation, added, insert};
 use pipe_schedule::schedule::Schedule;
-use pipe_syntax::ast::{Expr, ExprKind, Recomputed, TaskNumber};
+use pipe_syntax::ast::{Expr, ExprKind, Name, Recomputed, TaskNumber};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::evaluate::{Rule, evaluate};
 use pipe_syntax::expr::known::Known;
@@ -38,29 +38,69 @@ pub(super) fn recomputation(
                 };
                 stages.push(first..end.max(first));
             }
-            Recomputed::Tasks(tasks) => each.push(report.take(microbatches(tasks, schedule, &known))?),
+            Recomputed::Tasks(tasks) => {
+                let (kind, part) = kind_and_part(letters(tasks));
+                report.take(forward(kind, &tasks.name))?;
+                let rows = report.take(rows(part, tasks.name.span, schedule))?;
+                each.push((rows, report.take(microbatches(tasks, schedule, &known))?));
+            }
+            Recomputed::Part(name) => {
+                let (kind, part) = kind_and_part(&name.text);
+                report.take(forward(kind, name))?;
+                each.push((report.take(rows(part, name.span, schedule))?, Recomputation::All));
+            }
         }
     }
     let named = Recomputation::Stages(stages);
-    if each.is_empty() || named.beyond(schedule.n_stages()).is_some() {
+    if each.is_empty() || named.beyond(schedule.n_whole_stages()).is_some() {
         return Some(named);
     }
-    let asked = |stage, microbatch| {
-        let (stage, microbatch) = (StageId::from_index(stage), MicrobatchId(microbatch));
-        named.has(stage, microbatch) || each.iter().any(|one| one.has(stage, microbatch))
+    let asked = |row, microbatch| {
+        let (row, microbatch) = (StageId::from_index(row), MicrobatchId(microbatch));
+        let stage = schedule.parts.stage_of(row);
+        let is_one = |(rows, one): &(Vec<bool>, Recomputation)| rows[row.index()] && one.has(stage, microbatch);
+        schedule.parts.lane(row).is_none() && named.has(stage, microbatch) || each.iter().any(is_one)
     };
     let of_stage = |stage| (0..schedule.microbatches_of_step()).map(|microbatch| asked(stage, microbatch)).collect();
     Some(Recomputation::Microbatches((0..schedule.n_stages()).map(of_stage).collect()))
 }
 
+/// Rule: only forwards are recomputed.
+fn forward(kind: &str, name: &Name) -> Result<(), Fault> {
+    if kind == TaskKind::Forward.letters() {
+        return Ok(());
+    }
+    let message = format!("`{kind}` cannot be recomputed; only `F` can");
+    let error = Diagnostic::error(Code::OutOfRange, name.span, "not a forward", message);
+    Err(Box::new(error.help("name the forwards, as in `recompute F[s, m] if m % 2 == 0`")))
+}
+
+/// By stage or part: whether it computes and has this name, if a part is named.
+fn rows(part: Option<&str>, span: Span, schedule: &Schedule) -> Result<Vec<bool>, Fault> {
+    let parts = &schedule.parts;
+    let all = (0..schedule.n_stages()).map(StageId::from_index);
+    let Some(name) = part else { return Ok(all.map(|row| parts.lane(row).is_none()).collect()) };
+    if !parts.has(name) {
+        let message = format!("no stage of `{}` has a part `{name}`", schedule.name);
+        let error = Diagnostic::error(Code::WrongPart, span, "no such part", message);
+        return Err(Box::new(match parts.names().as_slice() {
+            [] => error.help("name the parts of stages: `parts s = attention, experts`"),
+            names => error.help(format!("its parts are {}", quoted(names))),
+        }));
+    }
+    let is_named = |row: StageId| parts.part(row).is_some_and(|own| &*own.name == name);
+    let own: Vec<bool> = all.clone().map(is_named).collect();
+    if all.into_iter().any(|row| own[row.index()] && parts.lane(row).is_some()) {
+        let message = format!("`{name}` is on a lane, and a part on a lane has no `R`");
+        let error = Diagnostic::error(Code::WrongPart, span, "on a lane", message);
+        return Err(Box::new(error.help("recompute parts on compute: what is on a lane keeps nothing")));
+    }
+    Ok(own)
+}
+
 /// Evaluates `F[s, m] if m % 2 == 0` for each stage and microbatch.
 fn microbatches(tasks: &TaskNumber, schedule: &Schedule, known: &Known<'_>) -> Result<Recomputation, Fault> {
-    let Counts { kind, stages, microbatches, slices } = counts(tasks, schedule)?;
-    if kind != TaskKind::Forward {
-        let message = format!("`{}` cannot be recomputed; only `F` can", kind.letters());
-        let error = Diagnostic::error(Code::OutOfRange, tasks.name.span, "not a forward", message);
-        return Err(Box::new(error.help("name the forwards, as in `recompute F[s, m] if m % 2 == 0`")));
-    }
+    let Counts { stages, microbatches, slices, .. } = counts(tasks, schedule)?;
     if tasks.variables.is_empty() {
         let message = format!("`{}` has numbers, but a condition needs names", tasks.name.text);
         let error = Diagnostic::error(Code::OutOfRange, tasks.name.span, "expected names, as in `F[s, m]`", message);
@@ -70,7 +110,7 @@ fn microbatches(tasks: &TaskNumber, schedule: &Schedule, known: &Known<'_>) -> R
     }
     let mut rule = Rule::condition(&tasks.value, &tasks.variables, known)?;
     let (all, all_slices) = (schedule.microbatches_of_step() / schedule.slices.count(), schedule.slices.count());
-    let mut by_stage = Vec::with_capacity(schedule.n_stages());
+    let mut by_stage = Vec::with_capacity(schedule.n_whole_stages());
     for stage in 0..stages {
         let mut own = Vec::with_capacity(schedule.microbatches_of_step() as usize);
         for microbatch in 0..microbatches {
@@ -106,14 +146,18 @@ fn number(expr: &Expr, values: &Known<'_>) -> Result<u32, Fault> {
 /// Lets stages of a schedule recompute, as was asked for at some place, or by the caller.
 pub(super) fn apply(asked: &Recomputation, place: Option<Span>, schedule: &mut Schedule, report: &mut Report) {
     let span = place.unwrap_or(schedule.span);
-    if let Some(stage) = asked.beyond(schedule.n_stages()) {
-        let (name, last) = (&schedule.name, schedule.n_stages().saturating_sub(1));
+    if let Some(stage) = asked.beyond(schedule.n_whole_stages()) {
+        let (name, last) = (&schedule.name, schedule.n_whole_stages().saturating_sub(1));
         let message = format!("{stage} is to recompute, but the last stage of `{name}` is s{last}");
         let label = if place.is_some() { format!("there is no {stage}") } else { "this schedule".to_owned() };
         report.add(Diagnostic::error(Code::OutOfRange, span, label, message));
         return;
     }
-    let is_asked = |stage, microbatch| asked.has(stage, microbatch);
+    let parts = schedule.parts.clone();
+    let is_asked = |row, microbatch| match asked {
+        Recomputation::Microbatches(_) => asked.has(row, microbatch),
+        _ => parts.lane(row).is_none() && asked.has(parts.stage_of(row), microbatch),
+    };
     let n_tasks = schedule.n_tasks() + added(schedule, is_asked);
     if report.take(tasks(n_tasks as u128, span)).is_none() {
         return;

@@ -28,6 +28,11 @@ pub(super) fn letters(number: &TaskNumber) -> &str {
     number.name.text.split('[').next().unwrap_or_default()
 }
 
+/// `` `attention`, `mlp` ``.
+pub(super) fn quoted(names: &[&str]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
 /// The kind and the part of that, if it names a part.
 pub(super) fn kind_and_part(letters: &str) -> (&str, Option<&str>) {
     letters.split_once('.').map_or((letters, None), |(kind, part)| (kind, Some(part)))

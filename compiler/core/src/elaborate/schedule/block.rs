@@ -25,13 +25,12 @@ const MAX_DURATION: i64 = 1_000_000;
 type Said = [Option<u64>; TaskKind::ALL.len()];
 
 /// Durations from the `slots` line, of whole stages and of each part: 1 for each kind, `BW` as long as `B` and `W`
-/// together, and `R` as long as `F`, unless it says otherwise. A part on a lane takes none unless it says so.
+/// together, and `R` as long as `F`, unless it says otherwise. A kind alone is about parts on compute.
 pub(super) fn durations<'a>(writer: &mut Writer<'a>, lines: &'a [SlotDuration]) -> (Durations, Vec<Durations>) {
     let mut general: Said = [None; TaskKind::ALL.len()];
     let mut of_names: BTreeMap<&str, Said> = BTreeMap::new();
     for SlotDuration { kind, part, slots } in lines {
-        let low = i64::from(part.is_none());
-        let value = writer.number(slots).and_then(|value| in_range("a task takes", value, low, MAX_DURATION, slots.span));
+        let value = writer.number(slots).and_then(|value| in_range("a task takes", value, 1, MAX_DURATION, slots.span));
         let value = writer.report.take(value);
         let (known, name) = match part {
             None => (&mut general, kind.letters().to_owned()),
@@ -62,9 +61,9 @@ pub(super) fn durations<'a>(writer: &mut Writer<'a>, lines: &'a [SlotDuration]) 
 /// Of a part on a lane, `BW` is `B`.
 fn on_lane(said: Said) -> Durations {
     let of = |kind: TaskKind| said[kind.index()];
-    let backward = of(TaskKind::BackwardInput).or(of(TaskKind::Backward)).unwrap_or(0);
+    let backward = of(TaskKind::BackwardInput).or(of(TaskKind::Backward)).unwrap_or(1);
     TaskKind::ALL.map(|kind| match kind {
-        TaskKind::Forward => of(kind).unwrap_or(0),
+        TaskKind::Forward => of(kind).unwrap_or(1),
         TaskKind::BackwardInput | TaskKind::Backward => backward,
         TaskKind::BackwardWeight | TaskKind::Recompute | TaskKind::Update => 0,
     })
@@ -177,7 +176,8 @@ fn rows(writer: &Writer<'_>, line: &ast::BlockTask, nth: usize) -> Result<Vec<Ve
         return Err(Box::new(match nth {
             0 => parts::unknown(&writer.parts, part, None),
             _ => {
-                let message = format!("`{}.{}` is written once more than any stage has it", line.kind.letters(), part.text);
+                let message =
+                    format!("`{}.{}` is written once more than any stage has it", line.kind.letters(), part.text);
                 Diagnostic::error(Code::WrongPart, part.span, "one too many", message)
             }
         }));
@@ -217,7 +217,8 @@ fn place<'a>(
                 Box::new(Diagnostic::error(code, at.span, format!("{slot} for {which}"), message))
             })?;
             for row in rows {
-                let task = BlockTask { kind: line.kind, stage: StageId::from_index(*row), microbatch, slot: start, origin };
+                let task =
+                    BlockTask { kind: line.kind, stage: StageId::from_index(*row), microbatch, slot: start, origin };
                 slots.push(task);
                 start += of_parts.get(*row).map_or(0, |durations| durations[line.kind.index()]);
             }

@@ -23,7 +23,10 @@ pub(super) fn check(schedule: &Schedule, loops: &BTreeMap<(DeviceId, Span), Idle
             devices.insert(*device);
         } else if let Some((kind, stage)) = lacking(schedule, *device, idle) {
             let (kind, reason) = (kind.letters(), &idle.reason);
-            let message = format!("the loop never runs on {device}, where `{kind}` of {} is missing: {reason}", schedule.stage_name(stage));
+            let message = format!(
+                "the loop never runs on {device}, where `{kind}` of {} is missing: {reason}",
+                schedule.stage_name(stage)
+            );
             let error = Diagnostic::error(Code::OutOfRange, *span, "never runs", message);
             found.insert(*span, (error, BTreeSet::from([*device])));
         }

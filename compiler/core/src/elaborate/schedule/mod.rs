@@ -12,6 +12,7 @@ mod period;
 mod place;
 pub(in crate::elaborate) mod reads;
 mod refused_task;
+mod run;
 mod slices;
 mod window;
 
@@ -19,9 +20,9 @@ pub(super) use period::common;
 
 use idle_loop::IdleLoop;
 use items::{Body, Items, PlaceLine, items_of, scope_of};
+use parts::PipelineParts;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::TaskKind;
-use parts::PipelineParts;
 use pipe_schedule::parts::StageParts;
 use pipe_schedule::placement::Placement;
 use pipe_schedule::policy::activation::Activations;
@@ -187,10 +188,9 @@ impl<'a> Writer<'a> {
         }
         let parts = parts::parts(&mut self, items, setting.parts, n_stages);
         let Some(parts) = self.report.take(parts) else { return Err(self.report.into_errors()) };
-        if !parts.is_empty() {
-            self.placement = parts.placement(&self.placement, self.n_devices as usize);
-            self.parts = parts;
-        }
+        // A block of whole stages does not place the parts that its pipeline names: they follow each other in its tasks.
+        let is_whole = items.parts.is_none() && matches!(body, Body::Block(_)) && !parts.is_empty();
+        let later = if is_whole { Some(parts) } else { self.divide(parts) };
         let written = match body {
             Body::Block(block) => {
                 let durations = block::durations(&mut self, items.slots.map_or(&[], |(lines, _)| lines));
@@ -199,8 +199,13 @@ impl<'a> Writer<'a> {
             Body::Order(order) => order::write(&mut self, order, place.span),
         };
         let written = self.report.take(written);
-        let WrittenOrders { orders, block, window } =
-            written.unwrap_or(WrittenOrders { orders: Vec::new(), block: None, window: None });
+        let mut written = written.unwrap_or(WrittenOrders { orders: Vec::new(), block: None, window: None });
+        if let Some(parts) = later {
+            let orders = parts::divided(written.orders, &parts, self.n_devices as usize);
+            written = WrittenOrders { orders, block: None, window: None };
+            self.divide(parts);
+        }
+        let WrittenOrders { orders, block, window } = written;
         let graph = self.graph();
         let activations = Activations::of_parts(&self.parts).sliced(&self.shares).unwrap_or_default();
         let mut schedule = Schedule {
@@ -237,6 +242,15 @@ impl<'a> Writer<'a> {
             idle_loop::check(&schedule, &self.idle).into_iter().for_each(|found| self.report.add(found));
         }
         self.report.finish(schedule)
+    }
+
+    /// From here on, stages have these parts.
+    fn divide(&mut self, parts: StageParts) -> Option<StageParts> {
+        if !parts.is_empty() {
+            self.placement = parts.placement(&self.placement, self.n_devices as usize);
+            self.parts = parts;
+        }
+        None
     }
 
     /// Reports what is wrong with names outside of `let`s, where nothing can be evaluated.

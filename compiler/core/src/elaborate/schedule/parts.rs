@@ -2,8 +2,10 @@
 
 use super::Writer;
 use super::items::Items;
-use pipe_ir::task::TaskKind;
+use pipe_ir::ids::{DeviceId, StageId};
+use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::parts::StageParts;
+use pipe_schedule::schedule::ScheduledTask;
 use pipe_syntax::ast::{self, Expr, PartItem, PartList};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::evaluate::Rule;
@@ -12,6 +14,7 @@ use pipe_syntax::expr::scope::Fault;
 use pipe_syntax::limits::{MAX_STAGES, within};
 use pipe_syntax::source::Span;
 use pipe_syntax::suggest;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// The most lanes of a device.
@@ -193,7 +196,7 @@ fn check_lanes(lanes: &[&ast::Lane]) -> Result<(), Fault> {
 /// The rows of a stage that a task without a part stands for, in the order in which tasks of its kind run. `W` and `R`
 /// are of compute parts only.
 pub(super) fn all(parts: &StageParts, kind: TaskKind, stage: usize) -> Vec<usize> {
-    let rows = parts.rows(pipe_ir::ids::StageId::from_index(stage));
+    let rows = parts.rows(StageId::from_index(stage));
     let has = |row: &usize| is_of_compute(kind).is_none_or(|()| !is_on_lane(parts, *row));
     let mut rows: Vec<usize> = rows.filter(has).collect();
     if !is_forward(kind) {
@@ -204,16 +207,36 @@ pub(super) fn all(parts: &StageParts, kind: TaskKind, stage: usize) -> Vec<usize
 
 /// The rows of a stage that have a name, in the order in which tasks of the kind run.
 pub(super) fn named(parts: &StageParts, kind: TaskKind, stage: usize, name: &str) -> Vec<usize> {
-    let rows = parts.named(pipe_ir::ids::StageId::from_index(stage), name);
-    let mut rows: Vec<usize> = rows.map(pipe_ir::ids::StageId::index).collect();
+    let rows = parts.named(StageId::from_index(stage), name);
+    let mut rows: Vec<usize> = rows.map(StageId::index).collect();
     if !is_forward(kind) {
         rows.reverse();
     }
     rows
 }
 
+/// Orders of whole stages with each task divided in its parts.
+pub(super) fn divided(
+    orders: Vec<Vec<ScheduledTask>>,
+    parts: &StageParts,
+    n_devices: usize,
+) -> Vec<Vec<ScheduledTask>> {
+    let mut queues = vec![Vec::new(); n_devices * (1 + parts.lanes().len())];
+    for (device, order) in (0..).map(DeviceId).zip(orders) {
+        let mut at = 0;
+        for one in order {
+            for row in all(parts, one.task.kind, one.task.stage.index()).into_iter().map(StageId::from_index) {
+                let task = Task { stage: row, ..one.task };
+                queues[parts.queue(device, row, n_devices).index()].push(ScheduledTask { task, at, ..one });
+                at += 1;
+            }
+        }
+    }
+    queues
+}
+
 pub(super) fn is_on_lane(parts: &StageParts, row: usize) -> bool {
-    parts.lane(pipe_ir::ids::StageId::from_index(row)).is_some()
+    parts.lane(StageId::from_index(row)).is_some()
 }
 
 const fn is_forward(kind: TaskKind) -> bool {
@@ -239,12 +262,11 @@ pub(super) fn unknown(parts: &StageParts, name: &ast::Name, stage: Option<usize>
         }
         return error.suggest(name.span, &name.text, names.iter().copied());
     };
-    let rows = parts.rows(pipe_ir::ids::StageId::from_index(own)).map(pipe_ir::ids::StageId::from_index);
-    let own_names: Vec<String> =
-        rows.filter_map(|row| Some(format!("`{}`", parts.part(row)?.words()))).collect();
+    let rows = parts.rows(StageId::from_index(own)).map(StageId::from_index);
+    let own_names: BTreeSet<&str> = rows.filter_map(|row| Some(&*parts.part(row)?.name)).collect();
     let message = format!("s{own} has no part `{}`", name.text);
     let error = Diagnostic::error(Code::WrongPart, name.span, format!("not a part of s{own}"), message);
-    error.note(format!("its parts are {}", own_names.join(", ")))
+    error.suggest(name.span, &name.text, own_names.into_iter())
 }
 
 /// The error for `W` or `R` of a part on a lane.

@@ -45,7 +45,11 @@ impl Slots {
             number(own.slot)
         };
         let starts = job.series.iter().map(start).collect::<Option<_>>()?;
-        let durations = job.series.iter().map(|series| number(block.durations_of(series.stage)[series.kind.index()])).collect::<Option<_>>()?;
+        let durations = job
+            .series
+            .iter()
+            .map(|series| number(block.durations_of(series.stage)[series.kind.index()]))
+            .collect::<Option<_>>()?;
         (block.microbatches == 1).then_some(Self { starts, durations, period: number(block.period)? })
     }
 

@@ -11,13 +11,13 @@ pub mod parts;
 pub mod unused;
 
 use crate::ratio::Ratio;
-use parts::PartCost;
 use crate::schedule::Schedule;
 use crate::stage_range::{in_brackets, stages, write_stages};
 use crate::timing::durations::{Costs, Times};
 use crate::timing::latency::Latency;
 use crate::timing::sharing::Sharing;
 use crate::units::Ticks;
+use parts::PartCost;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::TaskKind;
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
@@ -376,7 +376,8 @@ fn absent(entry: &Entry, schedule: &Schedule) -> Option<Diagnostic> {
     let (name, n_stages, n_devices) = (&schedule.name, schedule.n_whole_stages(), schedule.n_devices());
     let (about, last) = match &entry.name {
         CostName::Stages(_, stages) | CostName::Part(PartCost { stages: Some(stages), .. })
-            if stages.end as usize > n_stages => {
+            if stages.end as usize > n_stages =>
+        {
             (StageId(stages.end - 1).to_string(), format!("stage of `{name}` is s{}", n_stages.saturating_sub(1)))
         }
         CostName::Link(_, other) if other.index() >= n_devices => {

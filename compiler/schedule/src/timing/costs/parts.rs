@@ -1,7 +1,7 @@
 //! Costs of parts: which parts of which stages an entry is about.
 //!
 //! `F` is about every part on compute, `F.dispatch` about every part of that name, `F[2]` and `F.dispatch[2]` about those
-//! of a stage. What is on a lane takes no time unless something says it. Entries about stages come before those about
+//! of a stage. What is on a lane takes one unit unless something names it. Entries about stages come before those about
 //! names, and these before those about all.
 
 use super::{CostName, Entry, StageCosts};
@@ -62,11 +62,15 @@ impl StageCosts {
         }
         let is_general = |entry: &&Entry| !matches!(entry.name, CostName::Stages(..) | CostName::Part(_));
         let mut entries: Vec<Entry> = self.entries.iter().filter(is_general).cloned().collect();
-        let row_entry = |kind, row: StageId, entry: Entry| Entry { name: CostName::Stages(kind, row.0..row.0 + 1), ..entry };
+        let row_entry =
+            |kind, row: StageId, entry: Entry| Entry { name: CostName::Stages(kind, row.0..row.0 + 1), ..entry };
         let lanes = (0..parts.len()).map(StageId::from_index).filter(|row| parts.lane(*row).is_some());
         for kind in TaskKind::ALL {
-            let free = lanes.clone().map(|row| row_entry(kind, row, Entry::new(CostName::Tasks(kind), Ticks::ZERO)));
-            entries.extend(free);
+            let takes = match kind {
+                TaskKind::Forward | TaskKind::BackwardInput | TaskKind::Backward => Ticks::UNIT,
+                TaskKind::BackwardWeight | TaskKind::Recompute | TaskKind::Update => Ticks::ZERO,
+            };
+            entries.extend(lanes.clone().map(|row| row_entry(kind, row, Entry::new(CostName::Tasks(kind), takes))));
         }
         let names_all = |entry: &&Entry| matches!(&entry.name, CostName::Part(PartCost { stages: None, .. }));
         let (of_names, of_stages): (Vec<&Entry>, Vec<&Entry>) =
@@ -84,7 +88,8 @@ pub(super) fn absent(entry: &Entry, schedule: &Schedule) -> Option<Diagnostic> {
     let span = entry.span.unwrap_or(schedule.span);
     match &entry.name {
         CostName::Part(PartCost { part, .. }) if !schedule.parts.has(part) => {
-            let message = format!("`{}` has a cost, but no stage of `{}` has a part `{part}`", entry.name, schedule.name);
+            let message =
+                format!("`{}` has a cost, but no stage of `{}` has a part `{part}`", entry.name, schedule.name);
             let error = Diagnostic::error(Code::WrongPart, span, "no such part", message);
             let names: Vec<String> = schedule.parts.names().iter().map(|name| format!("`{name}`")).collect();
             Some(match names.is_empty() {

@@ -56,7 +56,11 @@ impl Builder<'_> {
             Rule::recomputation => {
                 let tasks = parts.map(|part| {
                     if part.as_rule() == Rule::recomputed_tasks {
-                        return Recomputed::Tasks(self.task_number(part));
+                        let has_condition = Parts::of(part.clone()).any(|inner| inner.as_rule() == Rule::cost_stages);
+                        return match has_condition {
+                            true => Recomputed::Tasks(self.task_number(part)),
+                            false => Recomputed::Part(self.task_name(&mut Parts::of(part))),
+                        };
                     }
                     let mut ends = Parts::of(part);
                     Recomputed::Stages(self.expr(ends.need()), ends.next().map(|end| self.expr(end)))
@@ -87,12 +91,7 @@ impl Builder<'_> {
     /// A name, perhaps of some stages, of each or of a link, with its number: `F[0..4] = 2`.
     fn task_number(&mut self, pair: Pair<'_, Rule>) -> TaskNumber {
         let mut parts = Parts::of(pair);
-        let mut name = self.cost_name(&parts.need());
-        if let Some(part) = parts.optional(Rule::part_name) {
-            let part = self.name(&Parts::of(part).need());
-            name.span.end = part.span.end;
-            name.text = format!("{}.{}", name.text, part.text);
-        }
+        let mut name = self.task_name(&mut parts);
         let mut variables = Vec::new();
         for (rule, between) in [(Rule::cost_stages, ".."), (Rule::cost_link, "-")] {
             if let Some(place) = parts.optional(rule) {
@@ -104,6 +103,17 @@ impl Builder<'_> {
             }
         }
         TaskNumber { name, variables, value: self.expr(parts.need()) }
+    }
+
+    /// `F`, `comm`, or `F.dispatch`.
+    fn task_name(&mut self, parts: &mut Parts<'_>) -> Name {
+        let mut name = self.cost_name(&parts.need());
+        if let Some(part) = parts.optional(Rule::part_name) {
+            let part = self.name(&Parts::of(part).need());
+            name.span.end = part.span.end;
+            name.text = format!("{}.{}", name.text, part.text);
+        }
+        name
     }
 
     /// `comm`, or `F & BW` with one space around the mark.

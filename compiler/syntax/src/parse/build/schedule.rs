@@ -103,9 +103,7 @@ impl Builder<'_> {
     fn part_item(&mut self, pair: Pair<'_, Rule>) -> PartItem {
         let mut parts = Parts::of(pair);
         match parts.optional(Rule::name) {
-            Some(name) => {
-                PartItem::Part { name: self.name(&name), lane: parts.next().map(|lane| self.name(&lane)) }
-            }
+            Some(name) => PartItem::Part { name: self.name(&name), lane: parts.next().map(|lane| self.name(&lane)) },
             None => PartItem::Repeat { count: self.expr(parts.need()), body: self.part_list(parts.need()) },
         }
     }

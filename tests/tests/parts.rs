@@ -1,0 +1,350 @@
+//! Parts and lanes, against a machine of their own: devices that go through lists, and lanes that run what these start.
+
+use pipe_compiler::Request;
+use pipe_schedule::units::Ticks;
+use pipe_tests::cases::{compiled, read, root};
+use pipe_tests::schedules::Dice;
+use pipe_tests::slice::drawn;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A part of a stage: its lane, if it has one, and what its forward and its backward take.
+#[derive(Clone, Copy)]
+struct Part {
+    lane: Option<usize>,
+    takes: [u64; 2],
+}
+
+/// A task: whether it is a backward, its stage, its part and its microbatch.
+type Task = (bool, usize, usize, usize);
+
+/// Stages with parts on devices, and the lists of these.
+#[derive(Clone)]
+struct Case {
+    n_devices: usize,
+    n_microbatches: usize,
+    stages: Vec<Vec<Part>>,
+    lists: Vec<Vec<Task>>,
+}
+
+const LANES: usize = 2;
+
+impl Case {
+    fn device(&self, stage: usize) -> usize {
+        stage % self.n_devices
+    }
+
+    /// What a task reads.
+    fn inputs(&self, (is_backward, stage, part, microbatch): Task) -> Vec<Task> {
+        let last = |stage: usize| self.stages[stage].len() - 1;
+        if is_backward {
+            let after = match (part == last(stage), stage + 1 == self.stages.len()) {
+                (false, _) => Some((true, stage, part + 1, microbatch)),
+                (true, false) => Some((true, stage + 1, 0, microbatch)),
+                (true, true) => None,
+            };
+            return [(false, stage, part, microbatch)].into_iter().chain(after).collect();
+        }
+        let before = match (part, stage) {
+            (0, 0) => None,
+            (0, _) => Some((false, stage - 1, last(stage - 1), microbatch)),
+            _ => Some((false, stage, part - 1, microbatch)),
+        };
+        before.into_iter().collect()
+    }
+
+    /// A lane part that nothing before trains has no backward.
+    fn has_backward(&self, stage: usize, part: usize) -> bool {
+        self.stages[stage][part].lane.is_none()
+            || stage > 0
+            || self.stages[0][..part].iter().any(|one| one.lane.is_none())
+    }
+
+    /// Random stages, with lists in which everything can run.
+    fn random(dice: &mut Dice) -> Self {
+        let n_devices = 1 + dice.below(3);
+        let n_stages = n_devices * (1 + dice.below(2));
+        let part = |dice: &mut Dice| {
+            let lane = (dice.below(2) == 0).then(|| dice.below(LANES));
+            let least = u64::from(lane.is_none());
+            Part { lane, takes: [0, 1].map(|_| least + dice.below(3) as u64) }
+        };
+        let stage = |dice: &mut Dice| {
+            let mut parts: Vec<Part> = (0..1 + dice.below(4)).map(|_| part(dice)).collect();
+            let computes = dice.below(parts.len());
+            parts[computes] = Part { lane: None, takes: [1, 2] };
+            parts
+        };
+        let stages = (0..n_stages).map(|_| stage(dice)).collect();
+        let mut case = Self { n_devices, n_microbatches: 1 + dice.below(3), stages, lists: Vec::new() };
+        case.order(dice);
+        case
+    }
+
+    /// Other lists of the same tasks.
+    fn order(&mut self, dice: &mut Dice) {
+        let mut left: Vec<Task> = Vec::new();
+        for (stage, parts) in self.stages.iter().enumerate() {
+            for (part, microbatch) in (0..parts.len()).flat_map(|part| (0..self.n_microbatches).map(move |m| (part, m)))
+            {
+                left.push((false, stage, part, microbatch));
+                left.extend(self.has_backward(stage, part).then_some((true, stage, part, microbatch)));
+            }
+        }
+        self.lists = vec![Vec::new(); self.n_devices];
+        let mut done: BTreeSet<Task> = BTreeSet::new();
+        while !left.is_empty() {
+            let is_ready = |task: &Task| self.inputs(*task).iter().all(|input| done.contains(input));
+            let ready: Vec<usize> = (0..left.len()).filter(|index| is_ready(&left[*index])).collect();
+            let task = left.swap_remove(ready[dice.below(ready.len())]);
+            done.insert(task);
+            let device = self.device(task.1);
+            self.lists[device].push(task);
+        }
+    }
+
+    /// Swaps tasks of a list, so that devices may wait forever.
+    fn damage(&mut self, dice: &mut Dice) {
+        for _ in 0..1 + dice.below(3) {
+            let list = dice.below(self.n_devices);
+            let (one, other) = (dice.below(self.lists[list].len()), dice.below(self.lists[list].len()));
+            self.lists[list].swap(one, other);
+        }
+    }
+
+    fn text(&self) -> String {
+        let name = |stage: usize, part: usize| format!("p{stage}_{part}");
+        let part = |stage: usize, (index, part): (usize, &Part)| {
+            let lane = part.lane.map(|lane| format!(" on l{lane}")).unwrap_or_default();
+            format!("{}{lane}", name(stage, index))
+        };
+        let parts = |stage: usize| {
+            let own: Vec<String> = self.stages[stage].iter().enumerate().map(|own| part(stage, own)).collect();
+            own.join(", ")
+        };
+        let last = self.stages.len() - 1;
+        let branches: String = (0..last).map(|stage| format!("if s == {stage} then {} else ", parts(stage))).collect();
+        let task = |(is_backward, stage, part, microbatch): &Task| {
+            format!("{}.{}[{stage}, {microbatch}]", if *is_backward { "BW" } else { "F" }, name(*stage, *part))
+        };
+        let list = |(device, list): (usize, &Vec<Task>)| {
+            let tasks: Vec<String> = list.iter().map(task).collect();
+            format!("if d == {device} {{ {} }} ", tasks.join(" "))
+        };
+        let lists: String = self.lists.iter().enumerate().map(list).collect();
+        let costs = self.stages.iter().enumerate().flat_map(|(stage, parts)| {
+            let cost = move |(index, part): (usize, &Part)| {
+                let [forward, backward] = part.takes;
+                let has_backward = self.has_backward(stage, index);
+                let backward = has_backward.then(|| format!(", BW.{} = {backward}", name(stage, index)));
+                let backward = backward.unwrap_or_default();
+                format!("F.{} = {forward}{}", name(stage, index), backward)
+            };
+            parts.iter().enumerate().map(cost)
+        });
+        let costs: Vec<String> = costs.collect();
+        format!(
+            "schedule random {{ stages {} place s on s % D lane l0 lane l1 parts s = {branches}{} order d {{ {lists} }} }}
+            pipeline p {{ devices {} microbatches {} schedule random cost {} }}",
+            self.stages.len(),
+            parts(last),
+            self.n_devices,
+            self.n_microbatches,
+            costs.join(", ")
+        )
+    }
+
+    fn takes(&self, (is_backward, stage, part, _): Task) -> u64 {
+        self.stages[stage][part].takes[usize::from(is_backward)]
+    }
+}
+
+/// What the machine finds: when each task ends, and how many activations each device holds at most. None if some task
+/// never runs.
+fn machine(case: &Case) -> Option<(BTreeMap<Task, u64>, Vec<u64>)> {
+    let mut ends: BTreeMap<Task, u64> = BTreeMap::new();
+    let mut cursors = vec![(0, 0); case.n_devices];
+    // By device and lane: what was started, each with the moment.
+    let mut lanes: Vec<Vec<(Task, u64)>> = vec![Vec::new(); case.n_devices * LANES];
+    let arrived = |ends: &BTreeMap<Task, u64>, task: Task| {
+        case.inputs(task).into_iter().try_fold(0, |latest: u64, input| Some(latest.max(*ends.get(&input)?)))
+    };
+    loop {
+        let before = (ends.len(), cursors.clone());
+        for (device, (place, now)) in cursors.iter_mut().enumerate() {
+            while let Some(task) = case.lists[device].get(*place) {
+                match case.stages[task.1][task.2].lane {
+                    None => {
+                        let Some(arrived) = arrived(&ends, *task) else { break };
+                        *now = arrived.max(*now) + case.takes(*task);
+                        ends.insert(*task, *now);
+                    }
+                    Some(lane) => {
+                        let started = &mut lanes[device * LANES + lane];
+                        // Two may be under way.
+                        if let Some((before, _)) = started.len().checked_sub(2).map(|index| started[index]) {
+                            let Some(end) = ends.get(&before) else { break };
+                            *now = (*now).max(*end);
+                        }
+                        started.push((*task, *now));
+                    }
+                }
+                *place += 1;
+            }
+        }
+        for started in &lanes {
+            let mut free = 0;
+            for (task, from) in started {
+                let Some(arrived) = arrived(&ends, *task) else { break };
+                free = arrived.max(free).max(*from) + case.takes(*task);
+                ends.insert(*task, free);
+            }
+        }
+        if before == (ends.len(), cursors.clone()) {
+            break;
+        }
+    }
+    let n_tasks: usize = case.lists.iter().map(Vec::len).sum();
+    let peak = |list: &Vec<Task>| {
+        // The first part on compute holds the activation of its stage.
+        let holds = |task: &&Task| case.stages[task.1].iter().position(|part| part.lane.is_none()) == Some(task.2);
+        let alive = list.iter().filter(holds).scan(0, |alive: &mut u64, task| {
+            *alive = if task.0 { *alive - 1 } else { *alive + 1 };
+            Some(*alive)
+        });
+        alive.max().unwrap_or(0)
+    };
+    (ends.len() == n_tasks).then(|| (ends, case.lists.iter().map(peak).collect()))
+}
+
+/// What the compiler says of it: the makespan, the lower bound and the peaks in stages; none if it is stuck.
+fn judged(case: &Case) -> Option<(u64, u64, Vec<u64>)> {
+    let found = compiled("random.pipe", &case.text(), &Request::default());
+    let codes: BTreeSet<&str> = found.diagnostics.iter().map(|one| one.code.name()).collect();
+    assert!(found.report.ok || codes == BTreeSet::from(["deadlock"]), "{:#?}\n{}", found.diagnostics, case.text());
+    assert_eq!(found.report.ok, codes.is_empty(), "{:#?}\n{}", found.diagnostics, case.text());
+    let analysis = found.analysis.filter(|_| found.report.ok)?;
+    let units = |ticks: Ticks| ticks.0 / Ticks::UNIT.0;
+    let peaks = analysis.peaks.iter().map(|peak| peak.activations).collect();
+    Some((units(analysis.timeline.makespan()), units(analysis.bound.makespan), peaks))
+}
+
+#[test]
+fn random_lists_with_lanes_run_as_the_machine_says_and_hold_no_more() {
+    let (mut accepted, mut stuck) = (0, 0);
+    for seed in 0..drawn(300, 6_000) as u64 {
+        let mut dice = Dice(seed);
+        let mut case = Case::random(&mut dice);
+        if seed % 2 == 1 {
+            case.damage(&mut dice);
+        }
+        match (machine(&case), judged(&case)) {
+            (Some((ends, peaks)), Some((makespan, bound, held))) => {
+                assert_eq!(ends.values().copied().max(), Some(makespan), "seed {seed}: {}", case.text());
+                assert!(bound <= makespan, "seed {seed}: {bound} of {makespan}, {}", case.text());
+                assert_eq!(held, peaks, "seed {seed}: {}", case.text());
+                accepted += 1;
+            }
+            (None, None) => stuck += 1,
+            (ran, _) => panic!("seed {seed}: the machine {:?}, {}", ran.map(|_| "runs"), case.text()),
+        }
+    }
+    assert!(accepted > 100 && stuck > 20, "{accepted} accepted, {stuck} stuck");
+}
+
+#[test]
+fn no_order_of_tasks_on_lanes_is_shorter_than_a_bound() {
+    for seed in 0..drawn(20, 300) as u64 {
+        let mut dice = Dice(10_000 + seed);
+        let mut case = Case::random(&mut dice);
+        let mut found = Vec::new();
+        for _ in 0..12 {
+            found.extend(judged(&case).map(|judged| (judged, case.clone())));
+            case.order(&mut dice);
+        }
+        let most = |peaks: &Vec<u64>| peaks.iter().copied().max();
+        for (((_, bound, allowed), _), ((makespan, _, held), case)) in
+            found.iter().flat_map(|one| found.iter().map(move |other| (one, other)))
+        {
+            let fits = most(held) <= most(allowed);
+            assert!(!fits || bound <= makespan, "seed {seed}: {bound} above {makespan}, {}", case.text());
+        }
+    }
+}
+
+/// A block of three parts, the second on a lane, at random slots.
+fn random_block(dice: &mut Dice) -> String {
+    let (period, forward, backward) = (8 + dice.below(8), 3 + dice.below(3), 5 + dice.below(4));
+    let mut line = |name: &str, base: &str| format!("{name}[s] at {base} + {} ", dice.below(6) / 5);
+    let tasks: String = [
+        line("F.a", &format!("{forward} * s")),
+        line("F.x", &format!("{forward} * s + 1")),
+        line("F.b", &format!("{forward} * s + 2")),
+        line("BW.b", &format!("{forward} * D + {backward} * (D - 1 - s)")),
+        line("BW.x", &format!("{forward} * D + {backward} * (D - 1 - s) + 2")),
+        line("BW.a", &format!("{forward} * D + {backward} * (D - 1 - s) + 3")),
+    ]
+    .concat();
+    format!("schedule b {{ stages D place s on s lane l parts s = a, x on l, b block every {period} {{ {tasks} }} }}")
+}
+
+#[test]
+fn blocks_with_lanes_that_are_certified_run_for_every_number_of_microbatches() {
+    let mut certified = 0;
+    for seed in 0..drawn(150, 3_000) as u64 {
+        let text = random_block(&mut Dice(seed));
+        let of = |microbatches: i64| {
+            let mut request = Request::default();
+            request.choice.settings = vec![("devices".to_owned(), 3), ("microbatches".to_owned(), microbatches)];
+            compiled("block.pipe", &text, &request)
+        };
+        let found = of(4);
+        let Some(certificate) = &found.report.certificate else {
+            assert!(!found.report.ok, "{text}");
+            continue;
+        };
+        certified += 1;
+        for microbatches in 1..=7 {
+            let found = of(microbatches);
+            assert!(found.report.ok, "{microbatches} microbatches: {text} {:#?}", found.diagnostics);
+            let held = found.report.per_device.iter().filter_map(|device| device.peak_activation);
+            let allowed = certificate.per_device.iter().map(|device| device.peak_activation);
+            assert!(held.zip(allowed).all(|(held, allowed)| held <= allowed), "{microbatches}: {text}");
+        }
+    }
+    assert!(certified > 5, "{certified} are certified");
+}
+
+#[test]
+fn a_pair_of_stages_with_parts_is_the_merge_that_one_would_write_by_hand() {
+    let text = read(&root().join("examples/experts.pipe"));
+    let by_hand = "BW.combine[d] F.attention[d] F.dispatch[d] BW.experts[d] BW.dispatch[d] F.experts[d] F.combine[d]
+        BW.attention[d]";
+    let written = text.replace("F[d] & BW[d]", by_hand);
+    assert_ne!(text, written);
+    let orders = |text: &str| {
+        let found = compiled("experts.pipe", text, &Request::default());
+        let schedule = found.analysis.expect("accepted").schedule;
+        schedule.orders.into_iter().flatten().map(|one| (one.task, one.at)).collect::<Vec<_>>()
+    };
+    assert_eq!(orders(&text), orders(&written));
+}
+
+#[test]
+fn parts_on_compute_alone_change_no_makespan() {
+    for schedule in ["gpipe", "1f1b", "zb_h1", "interleaved_1f1b", "dualpipe"] {
+        let text = |parts: &str, costs: &str| {
+            let sizes = "devices 4 microbatches 12";
+            format!("pipeline p {{ {sizes} schedule {schedule} {parts} cost {costs} }}")
+        };
+        let of = |text: &str| {
+            let found = compiled("p.pipe", text, &Request::default());
+            assert!(found.report.ok, "{schedule}: {:#?}", found.diagnostics);
+            (found.report.figures.makespan, found.report.figures.peak_activation)
+        };
+        let whole = of(&text("", "F = 2, B = 2, W = 2, BW = 4, F & BW = 6, F & B = 4"));
+        let parts = of(&text("parts s = one, two", "F = 1, B = 1, W = 1, BW = 2"));
+        // Backwards of parts may start before all of the next stage has ended, and pairs take turns.
+        assert!(parts.0 <= whole.0, "{schedule}: {parts:?} for {whole:?}");
+        assert_eq!(parts.1, whole.1, "{schedule}");
+    }
+}
