@@ -46,7 +46,7 @@ fn wrong(name: &str, compilation: &Compilation) -> Vec<String> {
         demand(device.idle.iter().all(|idle| idle.device != Some(index as u32)), &|| {
             format!("d{index} waits for itself")
         });
-        let reported = picture.report.as_ref().expect("a report").per_device[index].busy.expect("timed");
+        let reported = busy(&picture, index);
         demand(near(device.busy as f64 / unit, reported), &|| format!("d{index}: busy {reported}"));
     }
     gaps(&picture, &mut demand);
@@ -54,6 +54,16 @@ fn wrong(name: &str, compilation: &Compilation) -> Vec<String> {
     beside(&picture, &mut demand);
     memory(&picture, &mut demand);
     wrong
+}
+
+/// How long a device or lane is busy, as the report says.
+fn busy(picture: &Picture, row: usize) -> f64 {
+    let devices = &picture.report.as_ref().expect("a report").per_device;
+    let Some(name) = &picture.devices[row].name else { return devices[row].busy.expect("timed") };
+    let (device, lane) = name.split_once(' ').map_or((name.as_str(), None), |(device, lane)| (device, Some(lane)));
+    let device = &devices[device.trim_start_matches('d').parse::<usize>().expect("a device")];
+    let lane = lane.map(|name| device.lanes.iter().find(|lane| lane.lane == name));
+    lane.map_or(device.busy, |lane| Some(lane.map_or(0.0, |lane| lane.busy))).expect("timed")
 }
 
 /// Gaps fill the time of a device that its tasks leave, and come to its sums.
@@ -119,7 +129,14 @@ fn memory(picture: &Picture, demand: &mut dyn FnMut(bool, &dyn Fn() -> String)) 
     for memory in &picture.memory {
         let measure = memory.measure;
         for (index, track) in memory.devices.iter().enumerate() {
-            let reported = &picture.report.as_ref().expect("a report").per_device[index];
+            // Lanes hold nothing.
+            let devices = &picture.report.as_ref().expect("a report").per_device;
+            let name = picture.devices[index].name.as_ref();
+            let own = name.map_or(Some(index), |name| name.trim_start_matches('d').parse().ok());
+            let Some(reported) = own.map(|own: usize| &devices[own]) else {
+                demand(track.peak == 0, &|| format!("row {index} holds {}", track.peak));
+                continue;
+            };
             let reported = match measure.unit {
                 "bytes" => reported.peak_bytes.map(|bytes| bytes as f64),
                 _ => reported.peak_activation,

@@ -110,8 +110,8 @@ pub struct Options {
     pub apart: Vec<bool>,
 }
 
-/// Says why a schedule has no program. An instruction runs on one device, so a stage on several at once would have to be
-/// divided among them. And an instruction runs a whole stage, so parts of stages have none.
+/// Says why a schedule has no program. An instruction runs a whole stage on one device. So a stage on several devices
+/// at once would have to be divided among them, and parts of stages have no instructions.
 pub fn undivided(schedule: &Schedule) -> Option<Diagnostic> {
     if !schedule.parts.is_empty() {
         let message = format!("`{}` runs parts of stages, and what each part computes is not known", schedule.name);

@@ -42,8 +42,12 @@ pub(super) fn all(basis: Basis<'_>, moments: Moments) -> Waits {
         let before = before.min_by_key(|before| Reverse(end(*before)));
         let free = before.map_or(Ticks::ZERO, end);
         let arrived = input.map_or(Ticks::ZERO, |(arrival, ..)| arrival);
-        let device = |queue| schedule.parts.device(queue, schedule.n_devices());
-        let is_near = |from: Position| devices.iter().any(|own| device(*own) == device(from.device));
+        let device = |queue: &DeviceId| schedule.parts.device(*queue, schedule.n_devices());
+        let is_near = |from: Position| {
+            let input = schedule.orders[from.device.index()][from.position as usize].task;
+            let homes = schedule.devices_of(input);
+            homes.iter().any(|home| devices.iter().any(|own| device(own) == device(home)))
+        };
         let last = match (before, input) {
             (Some(before), _) if free >= arrived => Some((Reason::Device, before)),
             (_, Some((.., from))) => Some((if is_near(from) { Reason::Input } else { Reason::Transfer }, from)),

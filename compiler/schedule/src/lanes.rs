@@ -11,6 +11,15 @@ use pipe_ir::ids::DeviceId;
 /// How many tasks of a lane may have started and not ended.
 const OUTSTANDING: usize = 2;
 
+/// What [`waits`] gives for each place of a task.
+pub fn waits_at(
+    schedule: &Schedule,
+    places: impl Iterator<Item = (DeviceId, usize)>,
+) -> impl Iterator<Item = (DeviceId, usize)> {
+    let has_lanes = !schedule.parts.lanes().is_empty();
+    places.filter(move |_| has_lanes).flat_map(|(queue, position)| waits(schedule, queue, position))
+}
+
 /// The tasks of other queues of the same device that must have ended before a task starts: each queue, and the position
 /// in its order. Empty if there are no lanes.
 pub fn waits(schedule: &Schedule, queue: DeviceId, position: usize) -> impl Iterator<Item = (DeviceId, usize)> + '_ {

@@ -1,7 +1,7 @@
 //! Orders as evidence: all tasks in an order in which nothing waits forever. [`crate::check::dependencies`] finds it.
 
 use crate::dependencies::{Dependencies, TaskTable};
-use crate::lanes::waits;
+use crate::lanes::waits_at;
 use crate::schedule::Schedule;
 use crate::timing::latency::Latency;
 use crate::units::Ticks;
@@ -60,7 +60,7 @@ impl Order {
             let from = Position::new(schedule.device_of(input), self.position(input));
             (from, schedule.hop(latency, schedule.devices_of(input), devices))
         });
-        let waits = waits(schedule, slot.device, slot.position as usize);
+        let waits = waits_at(schedule, self.places(schedule, slot));
         inputs.chain(waits.map(|(queue, position)| (Position::new(queue, position), Ticks::ZERO)))
     }
 

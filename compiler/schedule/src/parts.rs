@@ -7,22 +7,27 @@
 
 use crate::placement::{DeviceSets, Placement};
 use crate::stage_graph::{Earlier, StageGraph};
-use pipe_ir::ids::{DeviceId, StageId};
+use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A part of a stage.
+/// A part of a stage, or what one device does of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Part {
     /// The stage.
     pub stage: StageId,
+    /// Which of the parts of its stage, from 0, in the order of the forward.
+    pub position: usize,
     /// What it is called.
     pub name: Arc<str>,
     /// Which of the parts of its stage with this name it is. None if it is the only one.
     pub nth: Option<u32>,
     /// Its lane, by position in [`StageParts::lanes`]. None if it runs on compute.
     pub lane: Option<usize>,
+    /// Of a stage on several devices at once, the device that runs it alone. None if all run it together, or only one
+    /// device has the stage.
+    pub member: Option<DeviceId>,
 }
 
 /// The parts of all stages. Empty if every stage is a whole.
@@ -35,16 +40,26 @@ pub struct StageParts {
     first: Vec<usize>,
 }
 
+/// The names and lanes of a stage's parts, in the order of the forward.
+pub type Named = Vec<(Arc<str>, Option<usize>)>;
+
 impl StageParts {
-    /// The names and lanes of each stage's parts, in the order of the forward. Every stage has at least one.
-    pub fn new(lanes: Vec<Arc<str>>, stages: &[Vec<(Arc<str>, Option<usize>)>]) -> Self {
+    /// The parts of each stage, which has at least one. A stage on several devices at once has a row for each of them
+    /// of every part on compute: they meet on lanes only.
+    pub fn new(lanes: Vec<Arc<str>>, stages: &[Named], placement: &Placement) -> Self {
         let mut all = Self { lanes, parts: Vec::new(), first: vec![0] };
         for (stage, own) in (0..).map(StageId::from_index).zip(stages) {
+            let devices = placement.devices(stage, MicrobatchId(0));
             for (position, (name, lane)) in own.iter().enumerate() {
                 let same =
                     |parts: &[(Arc<str>, Option<usize>)]| parts.iter().filter(|(other, _)| other == name).count();
                 let nth = (same(own) > 1).then(|| u32::try_from(same(&own[..position])).unwrap_or(u32::MAX));
-                all.parts.push(Part { stage, name: Arc::clone(name), nth, lane: *lane });
+                let part = Part { stage, position, name: Arc::clone(name), nth, lane: *lane, member: None };
+                if lane.is_some() || devices.len() == 1 {
+                    all.parts.push(part);
+                } else {
+                    all.parts.extend(devices.iter().map(|device| Part { member: Some(*device), ..part.clone() }));
+                }
             }
             all.first.push(all.parts.len());
         }
@@ -61,10 +76,13 @@ impl StageParts {
         self.parts.len()
     }
 
-    /// The first part of a stage that runs on compute. It holds the activation of its stage unless something else is
-    /// said.
-    pub fn first_on_compute(&self, stage: StageId) -> Option<StageId> {
-        self.rows(stage).map(StageId::from_index).find(|row| self.lane(*row).is_none())
+    /// Whether a row is the first of its stage that its device computes. It holds the activation of its stage unless
+    /// something else is said.
+    pub fn is_first_on_compute(&self, row: StageId) -> bool {
+        let rows = self.rows(self.stage_of(row)).map(StageId::from_index);
+        let first = rows.filter_map(|row| self.part(row)).find(|part| part.lane.is_none());
+        let position = |part: &Part| (part.lane, part.position);
+        first.map(position) == self.part(row).map(position)
     }
 
     /// The names of the lanes.
@@ -122,10 +140,13 @@ impl StageParts {
         names
     }
 
-    /// `s1`, or `s1.dispatch`.
+    /// `s1`, or `s1.dispatch`, or `s1.dispatch on d2`.
     pub fn name(&self, row: StageId) -> String {
         match self.part(row) {
             None => row.to_string(),
+            Some(Part { stage, member: Some(device), .. }) => {
+                format!("{stage}.{} on {device}", self.parts[row.index()].words())
+            }
             Some(part) => format!("{}.{}", part.stage, part.words()),
         }
     }
@@ -166,31 +187,65 @@ impl StageParts {
     /// The placement of parts: each where its stage is, on the queue of its lane.
     pub fn placement(&self, stages: &Placement, n_devices: usize) -> Placement {
         let mut sets = DeviceSets::default();
-        for microbatch in (0..stages.period()).map(pipe_ir::ids::MicrobatchId) {
+        for microbatch in (0..stages.period()).map(MicrobatchId) {
             for row in (0..self.parts.len()).map(StageId::from_index) {
-                let homes = stages.devices(self.stage_of(row), microbatch).iter();
+                let all = stages.devices(self.stage_of(row), microbatch);
+                let member = self.part(row).and_then(|part| part.member.as_ref());
+                let homes = member.map_or(all, std::slice::from_ref).iter();
                 sets.push(homes.map(|device| self.queue(*device, row, n_devices)));
             }
         }
         Placement::repeated(self.parts.len(), sets, stages.repeats())
     }
 
-    /// The graph of parts: those of a stage are a chain, and its last part is read by the first of other stages.
+    /// The rows of a stage, position by position in the order of the forward.
+    pub fn positions(&self, stage: StageId) -> Vec<Range<usize>> {
+        let mut all: Vec<Range<usize>> = Vec::new();
+        for row in self.rows(stage) {
+            let position = self.parts.get(row).map_or(0, |part| part.position);
+            match all.get_mut(position) {
+                Some(rows) => rows.end = row + 1,
+                None => all.push(row..row + 1),
+            }
+        }
+        all
+    }
+
+    /// The graph of parts: those of a stage are a chain, and its last part is read by the first of other stages. What
+    /// devices run alone is read by the same device, or by all of them together.
     pub fn graph(&self, stages: &StageGraph) -> StageGraph {
         if self.is_empty() {
             return stages.clone();
         }
-        let last = |stage: StageId| StageId::from_index(self.rows(stage).end - 1);
-        let first = |stage: StageId| StageId::from_index(self.rows(stage).start);
         let all = || (0..self.n_stages(0)).map(StageId::from_index);
-        let between = all().flat_map(|to| stages.before(to).iter().map(move |from| (last(*from), first(to))));
-        let chains = all().flat_map(|stage| {
-            let rows = self.rows(stage).map(StageId::from_index);
-            rows.clone().zip(rows.skip(1))
+        let positions: Vec<Vec<Range<usize>>> = all().map(|stage| self.positions(stage)).collect();
+        let ends = |stage: StageId| {
+            let own = &positions[stage.index()];
+            (own[0].clone(), own[own.len() - 1].clone())
+        };
+        let mut edges = Vec::new();
+        let mut join = |from: Range<usize>, to: Range<usize>, is_alone: bool| {
+            for (one, other) in from.flat_map(|one| to.clone().map(move |other| (one, other))) {
+                if !is_alone || self.parts[one].member == self.parts[other].member {
+                    edges.push((StageId::from_index(one), StageId::from_index(other)));
+                }
+            }
+        };
+        for stage in all() {
+            for pair in positions[stage.index()].windows(2) {
+                let is_alone = pair.iter().all(|rows| self.parts[rows.start].member.is_some());
+                join(pair[0].clone(), pair[1].clone(), is_alone);
+            }
+            for from in stages.before(stage) {
+                join(ends(*from).1, ends(stage).0, false);
+            }
+        }
+        let earlier = stages.earlier().iter().flat_map(|edge| {
+            let (from, to) = (ends(edge.from).1, ends(edge.to).0);
+            let each = from.flat_map(move |from| to.clone().map(move |to| (from, to)));
+            each.map(|(from, to)| Earlier { from: StageId::from_index(from), to: StageId::from_index(to), ..*edge })
         });
-        let earlier =
-            stages.earlier().iter().map(|edge| Earlier { from: last(edge.from), to: first(edge.to), ..*edge });
-        StageGraph::new(self.parts.len(), between.chain(chains)).with_earlier(earlier)
+        StageGraph::new(self.parts.len(), edges).with_earlier(earlier)
     }
 }
 
@@ -211,7 +266,11 @@ mod tests {
     fn parts() -> StageParts {
         let named = |name: &str, lane| (Arc::from(name), lane);
         let experts = vec![named("mlp", None), named("send", Some(0)), named("mlp", None)];
-        StageParts::new(vec![Arc::from("link")], &[vec![named("all", None)], experts])
+        StageParts::new(
+            vec![Arc::from("link")],
+            &[vec![named("all", None)], experts],
+            &Placement::of_stages(vec![DeviceId(0); 2]),
+        )
     }
 
     #[test]
@@ -235,5 +294,25 @@ mod tests {
         let placement = parts.placement(&Placement::of_stages(vec![DeviceId(1), DeviceId(0)]), 2);
         let homes = (0..4).map(|row| placement.devices_of(StageId(row))[0].0);
         assert_eq!(homes.collect::<Vec<_>>(), [1, 0, 2, 0]);
+    }
+
+    #[test]
+    fn devices_that_have_a_stage_at_once_meet_on_lanes_only() {
+        let named = |name: &str, lane| (Arc::from(name), lane);
+        let spread = vec![named("spread", Some(0)), named("one", None), named("two", None), named("sum", Some(0))];
+        let mut sets = DeviceSets::default();
+        sets.push([DeviceId(0)]);
+        sets.push([DeviceId(0), DeviceId(1)]);
+        let placement = Placement::of_stages(sets);
+        let parts = StageParts::new(vec![Arc::from("c")], &[vec![named("layers", None)], spread], &placement);
+        assert_eq!(parts.positions(StageId(1)), [1..2, 2..4, 4..6, 6..7]);
+        assert_eq!(parts.name(StageId(3)), "s1.one on d1");
+        let edges = [(0, 1), (1, 2), (1, 3), (2, 4), (3, 5), (4, 6), (5, 6)];
+        let edges = edges.map(|(from, to)| (StageId(from), StageId(to)));
+        assert_eq!(parts.graph(&StageGraph::chain(2)), StageGraph::new(7, edges));
+        let placement = parts.placement(&placement, 2);
+        let homes = |row| placement.devices_of(StageId(row)).iter().map(|queue| queue.0).collect::<Vec<_>>();
+        assert_eq!([0, 1, 2, 3, 6].map(homes), [vec![0], vec![2, 3], vec![0], vec![1], vec![2, 3]]);
+        assert!(parts.is_first_on_compute(StageId(3)) && !parts.is_first_on_compute(StageId(4)));
     }
 }

@@ -48,6 +48,7 @@ const PICTURES: &[Picture] = &[
     drawn("two_tower", "", "Two towers run at the same time, and the decoder reads both"),
     drawn("uneven", "", "1F1B on two fast and two slow devices"),
     shared("unet", "unet", "Tensors skip devices on their way"),
+    shared("vocabulary", "vocabulary", "1F1B whose vocabulary is divided over all devices"),
     shared("zero", "zero", "Four replicas that divide state and gradients"),
 ];
 

@@ -135,7 +135,8 @@ fn by(least: &[u64; TaskKind::ALL.len()], more: &[u64], microbatches: u32) -> st
 const COUNTS: &[&str] = &["", "W=1/3", "W=0,F[0]=2", "W[0]=0.5,W=0.75"];
 
 fn counted(schedule: Schedule, counts: &str) -> Schedule {
-    let activations = counts.parse::<Shares>().expect("well-formed").of(schedule.n_stages()).expect("few parts");
+    let activations =
+        counts.parse::<Shares>().expect("well-formed").of(schedule.n_stages(), &schedule.parts).expect("few parts");
     Schedule { activations, ..schedule }
 }
 

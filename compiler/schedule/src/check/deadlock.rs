@@ -6,7 +6,7 @@
 //! which a device stands, the shortest cycle is shown, even if that is further behind.
 
 use crate::dependencies::{Dependencies, TaskTable};
-use crate::lanes::waits;
+use crate::lanes::waits_at;
 use crate::schedule::{Schedule, ScheduledTask};
 use pipe_ir::cycle::{Link, Need, cycles, window};
 use pipe_ir::ids::DeviceId;
@@ -168,7 +168,7 @@ impl Rest<'_> {
         node.flat_map(move |at| {
             let inputs = self.dependencies.inputs(at.task);
             let inputs = inputs.filter_map(|input| Some((self.schedule.device_of(input), self.table.position(input)?)));
-            let waits = waits(self.schedule, DeviceId::from_index(device), position);
+            let waits = waits_at(self.schedule, self.table.places(&self.schedule.placement, at.task));
             let inputs = inputs.chain(waits).filter(|(of, position)| *position >= self.next[of.index()]);
             let inputs = inputs.map(move |(of, position)| lack(at, of, position));
             let late = self.late.get(&at.task).into_iter().flatten().filter(move |(of, _)| of.index() != device);

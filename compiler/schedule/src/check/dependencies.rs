@@ -7,7 +7,7 @@
 
 use super::versions;
 use crate::dependencies::{Dependencies, TaskTable};
-use crate::lanes::waits;
+use crate::lanes::waits_at;
 use crate::order::{Order, Position};
 use crate::schedule::Schedule;
 use pipe_ir::ids::DeviceId;
@@ -68,7 +68,7 @@ pub(super) fn run(schedule: &Schedule, dependencies: &Dependencies, table: &Task
             }
             let inputs = node.iter().flat_map(|one| dependencies.inputs(one.task));
             let inputs = inputs.filter_map(|input| Some((schedule.device_of(input), table.position(input)?)));
-            let waits = waits(schedule, DeviceId::from_index(device), next[device]);
+            let waits = waits_at(schedule, table.places(&schedule.placement, task));
             let missing = inputs.chain(waits).map(|(from, position)| (from.index(), position));
             let missing = missing.into_iter().find(|(from, position)| next[*from] <= *position);
             if let Some((from, position)) = missing {

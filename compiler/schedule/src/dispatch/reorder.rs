@@ -177,8 +177,11 @@ mod tests {
     #[test]
     fn no_device_holds_more_where_a_part_waits_for_weights() {
         for (schedule, shares) in [(v_half(4, 12), "W=1/3"), (v_zb(5, 9), "W=0"), (v_half(3, 7), "W=0.75,F[0]=2")] {
-            let activations =
-                shares.parse::<Shares>().expect("well-formed").of(schedule.n_stages()).expect("few parts");
+            let activations = shares
+                .parse::<Shares>()
+                .expect("well-formed")
+                .of(schedule.n_stages(), &schedule.parts)
+                .expect("few parts");
             let (plain, better) = slots(Schedule { activations, ..schedule }, "");
             assert!(better <= plain, "{shares}: {better}");
         }

@@ -188,7 +188,7 @@ impl Shares {
         let names_parts = self.entries.iter().any(|entry| entry.name.side == Side::Saved && entry.name.part.is_some());
         let each = (0..n_stages).map(StageId::from_index).map(|row| {
             let (stage, part) = (parts.stage_of(row), parts.part(row).map(|part| &*part.name));
-            let holds = names_parts || part.is_none() || parts.first_on_compute(stage) == Some(row);
+            let holds = names_parts || part.is_none() || parts.is_first_on_compute(row);
             let whole = of(Side::Saved, stage.0, None).unwrap_or(Ratio::ONE);
             let saved = match part.filter(|_| names_parts) {
                 Some(part) => of(Side::Saved, stage.0, Some(part)).unwrap_or(Ratio::whole(0)),
@@ -272,7 +272,7 @@ impl Activations {
     /// One for each stage, until its `W`. Its first part on compute holds it, and its other parts hold nothing.
     pub fn of_parts(parts: &StageParts) -> Self {
         let rows = (0..parts.len()).map(StageId::from_index);
-        let held = |row: StageId| match parts.first_on_compute(parts.stage_of(row)) == Some(row) {
+        let held = |row: StageId| match parts.is_first_on_compute(row) {
             true => Held::WHOLE,
             false => Held { saved: 0, waiting: 0 },
         };

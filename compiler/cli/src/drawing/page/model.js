@@ -136,10 +136,23 @@ class Model {
     return this.picture.microbatches[1] > 1 ? `${this.microbatch[task]}.${this.slice[task]}` : `${this.microbatch[task]}`;
   }
 
+  /// `s1`, or `s1.dispatch`.
+  stageName(stage) { return this.picture.parts?.[stage] ?? `s${stage}`; }
+
+  /// The row of a device. Without lanes, it has the number of the device.
+  rowOf(device) {
+    const row = this.picture.devices.findIndex(({ name }) => name === `d${device}`);
+    return row < 0 ? device : row;
+  }
+
+  /// `d1`, or `d1 link`.
+  deviceName(row) { return this.picture.devices[row]?.name ?? `d${row}`; }
+
   /// `F s1 m2`, as the compiler writes it.
   name(task) {
     const slice = this.picture.microbatches[1] > 1 ? ` q${this.slice[task]}` : "";
-    return `${this.kindOf(task).letters} s${this.stage[task]} m${this.microbatch[task]}${slice}`;
+    const [stage, part] = this.stageName(this.stage[task]).split(".");
+    return `${this.kindOf(task).letters}${part ? `.${part.split(" ")[0]}` : ""} ${stage} m${this.microbatch[task]}${slice}`;
   }
 
   /// A task by its name and device, such as before a change of the source.

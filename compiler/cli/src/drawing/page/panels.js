@@ -162,7 +162,7 @@ class Panels {
     return h("button", { type: "button", class: "jump", click: () => {
       this.timeline.select(task);
       this.canvas.focus({ preventScroll: true });
-    } }, text ?? `${this.timeline.model.name(task)} of d${this.timeline.model.device[task]}`);
+    } }, text ?? `${this.timeline.model.name(task)} of ${this.timeline.model.deviceName(this.timeline.model.device[task])}`);
   }
 
   /// What a task waited for, as a sentence with a link; of what was measured, also how late it was.
@@ -206,7 +206,7 @@ class Panels {
     const memory = timeline.memory;
     const partner = model.partner(task);
     const kind = model.kindOf(task);
-    const words = `${kind.words} of stage ${model.stage[task]}, microbatch ${model.microbatch[task]}` +
+    const words = `${kind.words} of stage ${model.stageName(model.stage[task]).slice(1)}, microbatch ${model.microbatch[task]}` +
       (model.picture.microbatches[1] > 1 ? `, slice ${model.slice[task]}` : "");
     const { models } = timeline;
     const critical = models.filter((one) => one.isCritical[task]);
@@ -216,7 +216,7 @@ class Panels {
       ["waited for", ...this.waited(task)]]),
     ];
     const rows = [
-      ["device", `d${model.device[task]}`],
+      ["device", model.deviceName(model.device[task])],
       ...times,
       ...(partner >= 0 ? [["shares its device with", this.jump(partner, model.name(partner))]] : []),
       ...(incoming.length > 0 ? [["receives from", ...list(incoming, model.from)]] : []),
@@ -311,10 +311,10 @@ class Panels {
     }
     if (found.task !== undefined) {
       const { task } = found;
-      if (timeline.models.length > 1) return [`${model.name(task)} on d${found.device}`, ...tipOfDifference(this, task)];
-      if (model.never[task]) return [`${model.name(task)} on d${found.device} never runs`, textOf(whyNever(this, task))];
+      if (timeline.models.length > 1) return [`${model.name(task)} on ${model.deviceName(found.device)}`, ...tipOfDifference(this, task)];
+      if (model.never[task]) return [`${model.name(task)} on ${model.deviceName(found.device)} never runs`, textOf(whyNever(this, task))];
       const span = `${model.time(model.start[task])} – ${model.time(model.end[task])}, takes ${model.time(model.end[task] - model.start[task])}`;
-      return [`${model.name(task)} on d${found.device}`, span, `waited for ${textOf(this.waited(task))}`];
+      return [`${model.name(task)} on ${model.deviceName(found.device)}`, span, `waited for ${textOf(this.waited(task))}`];
     }
     if (found.queue) {
       const span = ({ start, end }) => `${model.time(start)} – ${model.time(end)}, ${model.time(end - start)} long`;
@@ -328,12 +328,12 @@ class Panels {
     if (closing && found.moment >= closing.start) return [`end of the step: ${closing.what}`, `${model.time(closing.start)} – ${model.time(closing.end)}, ${model.time(closing.end - closing.start)} long`];
     const { before, after } = found.idle;
     const own = found.model;
-    if (own.stop && (before < 0 || own.never[before])) return [`d${found.device} ${before < 0 && own.stop.ran[found.device] === own.tasksOf(found.device)[1] ? "has run all of its tasks" : "is stuck"}`, ...(before < 0 ? [] : [textOf(whyNever(this, before))])];
+    if (own.stop && (before < 0 || own.never[before])) return [`${own.deviceName(found.device)} ${before < 0 && own.stop.ran[found.device] === own.tasksOf(found.device)[1] ? "has run all of its tasks" : "is stuck"}`, ...(before < 0 ? [] : [textOf(whyNever(this, before))])];
     const [from, to] = [after >= 0 ? own.end[after] : 0, before >= 0 ? own.start[before] : own.makespan];
     const span = `${own.time(from)} – ${own.time(to)}, ${own.time(to - from)} long`;
     const why = before < 0 ? "cool-down: its last task has ended"
       : `${after < 0 ? "warm-up: " : ""}${own.name(before)} waits for ${textOf(this.waited(before, own))}`;
-    return [`d${found.device} is idle${own.version && ` in the ${own.version}`}`, span, why, ...partsOfIdle(own, found.device, from, to)];
+    return [`${own.deviceName(found.device)} is idle${own.version && ` in the ${own.version}`}`, span, why, ...partsOfIdle(own, found.device, from, to)];
   }
 }
 

@@ -20,7 +20,7 @@ function sumsBetween(model, from, to) {
     const { gaps } = model;
     for (let gap = gaps.first[device]; gap < gaps.first[device + 1] && gaps.start[gap] < to; gap++) idle[gaps.cause[gap]] += overlap(gaps.start[gap], gaps.end[gap]);
     const inTasks = busy.reduce((sum, one) => sum + one, 0);
-    return { device, busy, idle, inTasks, none: Math.max(0, to - from - inTasks) };
+    return { device, name: model.deviceName(device), busy, idle, inTasks, none: Math.max(0, to - from - inTasks) };
   });
 }
 
@@ -35,7 +35,7 @@ function rangeTable(model, { from, to }) {
   const told = (ticks, isSum, of) => (ticks > 0 || isSum ? [model.time(ticks), isSum && h("small", {}, percent(ticks / of))] : "");
   const cells = (of, devices) => columns.map(({ of: own, isSum }) => h("td", { class: isSum ? "sum" : "" }, ...[told(of(own), isSum, wide * devices)].flat().filter(Boolean)));
   const head = h("tr", {}, h("th", { scope: "col" }, "device"), columns.map(({ name, title }) => h("th", { scope: "col", title }, name)));
-  const body = rows.map((row) => h("tr", {}, h("th", { scope: "row" }, `d${row.device}`), cells((of) => of(row), 1)));
+  const body = rows.map((row) => h("tr", {}, h("th", { scope: "row" }, row.name), cells((of) => of(row), 1)));
   const foot = h("tr", {}, h("th", { scope: "row" }, "all"), cells(total, rows.length));
   return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Sums of the range" }, h("table", { class: "range" }, h("thead", {}, head), h("tbody", {}, body), h("tfoot", {}, foot)));
 }

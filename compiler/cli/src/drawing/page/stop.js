@@ -95,9 +95,9 @@ Object.assign(Painter.prototype, {
 /// A wait of a cycle, as a sentence with links to tasks and to where they stand in the source.
 function waitOf(panels, { task, needs, meets, line, needs_line: other }) {
   const { model } = panels.timeline;
-  const device = `d${model.device[task]}`;
+  const device = model.deviceName(model.device[task]);
   const where = (task, line) => [" (", panels.lineOf(task, `line ${line}`), ")"];
-  const until = meets ? [`d${model.device[needs]} to come to it`] : [panels.jump(needs)];
+  const until = meets ? [`${model.deviceName(model.device[needs])} to come to it`] : [panels.jump(needs)];
   return [`${device} at `, panels.jump(task, model.name(task)), ...where(task, line), " waits for ", ...until, ...where(needs, other)];
 }
 
@@ -108,7 +108,7 @@ function whyNever(panels, task) {
   if (wait) return waitOf(panels, wait);
   const [first] = model.tasksOf(model.device[task]);
   const stand = first + model.stop.ran[model.device[task]];
-  const device = `d${model.device[task]}`;
+  const device = model.deviceName(model.device[task]);
   return task === stand ? [`${device} stands at it: what it needs never comes`] : [`${device} stands before it, at `, panels.jump(stand, model.name(stand))];
 }
 
@@ -140,7 +140,7 @@ function stopTables(timeline) {
   const rows = model.picture.devices.map(({ tasks: [first, shown], stages }, device) => {
     const rest = shown - stop.ran[device] + stop.hidden[device];
     const stand = first + stop.ran[device];
-    return [`d${device}`, stages.map((stage) => `s${stage}`).join(" "), `${stop.ran[device]}`, `${rest}`, rest > 0 ? panels.jump(stand, model.name(stand)) : "runs to its end"];
+    return [model.deviceName(device), stages.map((stage) => model.stageName(stage)).join(" "), `${stop.ran[device]}`, `${rest}`, rest > 0 ? panels.jump(stand, model.name(stand)) : "runs to its end"];
   });
   return [
     h("section", { class: "waits" }, h("h2", {}, "Who waits for whom", h("small", {}, "none of these tasks ever runs")), waits),

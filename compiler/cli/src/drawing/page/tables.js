@@ -61,7 +61,7 @@ function bubbleTable(models) {
   const sum = (device, cause) => device.idle.reduce((total, one) => total + (one.cause === cause ? one.time : 0), 0);
   const causes = CAUSES.filter(([cause]) => all.some(({ device }) => sum(device, cause) > 0));
   const idle = ({ model, device }) => model.makespan - device.busy;
-  const name = ({ model, index }) => (model.version ? `d${index} ${model.version}` : `d${index}`);
+  const name = ({ model, index }) => (model.version ? `${model.deviceName(index)} ${model.version}` : model.deviceName(index));
   // Where devices are hardly idle, bars show nothing else.
   const most = Math.max(...all.map((one) => idle(one) / longest));
   const isSmall = most > 0 && most < 0.3;
@@ -76,7 +76,7 @@ function bubbleTable(models) {
   });
   const waits = (model, device) => {
     const others = device.idle.filter((one) => one.cause === "waiting").sort((one, other) => other.time - one.time);
-    return others.map((one) => `d${one.device} ${model.time(one.time)}`).join(", ");
+    return others.map((one) => `${model.deviceName(one.device)} ${model.time(one.time)}`).join(", ");
   };
   const rows = all.map((one) => [
     name(one), one.model.time(one.device.busy), ...causes.map(([cause]) => (sum(one.device, cause) > 0 ? one.model.time(sum(one.device, cause)) : "")),
@@ -115,8 +115,8 @@ function deviceTable(timeline) {
   const { model } = timeline;
   const memories = model.memories;
   const heads = ["device", "stages", "first start", "last end", "in tasks", "idle", ...memories.flatMap(({ unit }) => [`peak, ${unit}`, "limit"])];
-  const rows = model.picture.report.per_device.map((row, device) => [
-    `d${device}`, model.picture.devices[device].stages.map((stage) => `s${stage}`).join(" "),
+  const rows = model.picture.report.per_device.map((row) => [row, model.rowOf(row.device)]).map(([row, device]) => [
+    model.deviceName(device), model.picture.devices[device].stages.map((stage) => model.stageName(stage)).join(" "),
     ...[row.first_start, row.last_end, row.busy].map((time) => sayTime(time, model.unit)),
     percent(1 - model.picture.devices[device].busy / model.makespan),
     ...memories.flatMap((memory) => [

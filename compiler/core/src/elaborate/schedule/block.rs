@@ -119,7 +119,7 @@ pub(super) fn write<'a>(
             }
             None => {
                 let mut is_filled = vec![false; writer.placement.n_stages()];
-                rows.iter().flatten().for_each(|row| is_filled[*row] = true);
+                rows.iter().flatten().flatten().for_each(|row| is_filled[*row] = true);
                 waiting.push(Fill { kind: line.kind, rows: is_filled, origin, span: line.span });
             }
         }
@@ -163,37 +163,36 @@ fn n_queues(writer: &Writer<'_>) -> usize {
     writer.n_devices as usize * (1 + writer.parts.lanes().len())
 }
 
-/// By stage: the parts that a line is about, in the order in which they run. If a stage has several parts of the name,
-/// the line is about the `nth`.
-fn rows(writer: &Writer<'_>, line: &ast::BlockTask, nth: usize) -> Result<Vec<Vec<usize>>, Fault> {
+/// By stage: the rows of the parts that a line is about, position by position in the order in which they run. If a
+/// stage has several parts of the name, the line is about the `nth`.
+fn rows(writer: &Writer<'_>, line: &ast::BlockTask, nth: usize) -> Result<Vec<Vec<Vec<usize>>>, Fault> {
     let stages = 0..writer.n_stages();
     let Some(part) = &line.part else {
         return Ok(stages.map(|stage| parts::all(&writer.parts, line.kind, stage)).collect());
     };
     let named = |stage| parts::named(&writer.parts, line.kind, stage, &part.text);
-    let all: Vec<Vec<usize>> = stages.map(|stage| named(stage).into_iter().skip(nth).take(1).collect()).collect();
-    if all.iter().all(Vec::is_empty) {
+    let all: Vec<_> = stages.map(|stage| named(stage).into_iter().skip(nth).take(1).collect::<Vec<_>>()).collect();
+    let Some(rows) = all.iter().flatten().next() else {
         return Err(Box::new(match nth {
             0 => parts::unknown(&writer.parts, part, None),
             _ => {
-                let message =
-                    format!("`{}.{}` is written once more than any stage has it", line.kind.letters(), part.text);
+                let name = format!("{}.{}", line.kind.letters(), part.text);
+                let message = format!("`{name}` is written once more than any stage has it");
                 Diagnostic::error(Code::WrongPart, part.span, "one too many", message)
             }
         }));
+    };
+    if parts::has_weights(line.kind) && parts::is_on_lane(&writer.parts, rows[0]) {
+        return Err(Box::new(parts::no_weights(line.kind, part)));
     }
-    let on_lane = all.iter().flatten().any(|row| parts::is_on_lane(&writer.parts, *row));
-    match line.kind {
-        TaskKind::BackwardWeight | TaskKind::Recompute if on_lane => Err(Box::new(parts::no_weights(line.kind, part))),
-        _ => Ok(all),
-    }
+    Ok(all)
 }
 
 /// Evaluates a line's slot for every stage, and for every microbatch of a block. Parts of a stage run one after the
 /// other from there.
 fn place<'a>(
     writer: &mut Writer<'a>,
-    (line, rows, of_parts): (&'a ast::BlockTask, &[Vec<usize>], &[Durations]),
+    (line, rows, of_parts): (&'a ast::BlockTask, &[Vec<Vec<usize>>], &[Durations]),
     (at, microbatches): (&'a Expr, u32),
     origin: u16,
     slots: &mut Vec<BlockTask>,
@@ -216,11 +215,13 @@ fn place<'a>(
                 let code = if slot < 0 { Code::OutOfRange } else { Code::TooLarge };
                 Box::new(Diagnostic::error(code, at.span, format!("{slot} for {which}"), message))
             })?;
-            for row in rows {
-                let task =
-                    BlockTask { kind: line.kind, stage: StageId::from_index(*row), microbatch, slot: start, origin };
-                slots.push(task);
-                start += of_parts.get(*row).map_or(0, |durations| durations[line.kind.index()]);
+            for rows in rows {
+                let task = |row: &usize| {
+                    let stage = StageId::from_index(*row);
+                    BlockTask { kind: line.kind, stage, microbatch, slot: start, origin }
+                };
+                slots.extend(rows.iter().map(task));
+                start += of_parts.get(rows[0]).map_or(0, |durations| durations[line.kind.index()]);
             }
         }
     }

@@ -188,7 +188,7 @@ impl<'a> Writer<'a> {
         }
         let parts = parts::parts(&mut self, items, setting.parts, n_stages);
         let Some(parts) = self.report.take(parts) else { return Err(self.report.into_errors()) };
-        // A block of whole stages does not place the parts that its pipeline names: they follow each other in its tasks.
+        // A block of whole stages does not place the parts that its pipeline names: they follow each other.
         let is_whole = items.parts.is_none() && matches!(body, Body::Block(_)) && !parts.is_empty();
         let later = if is_whole { Some(parts) } else { self.divide(parts) };
         let written = match body {

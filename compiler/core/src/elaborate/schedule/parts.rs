@@ -4,7 +4,7 @@ use super::Writer;
 use super::items::Items;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::{Task, TaskKind};
-use pipe_schedule::parts::StageParts;
+use pipe_schedule::parts::{Named, StageParts};
 use pipe_schedule::schedule::ScheduledTask;
 use pipe_syntax::ast::{self, Expr, PartItem, PartList};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
@@ -40,9 +40,6 @@ enum Asked {
     Condition,
     Number,
 }
-
-/// The names and lanes of a stage's parts.
-type Named = Vec<(Arc<str>, Option<usize>)>;
 
 /// The parts of all stages, as the schedule or its pipeline names them. Empty if neither does.
 pub(super) fn parts<'a>(
@@ -109,7 +106,7 @@ pub(super) fn parts<'a>(
     }
     slot.into_iter().for_each(|slot| writer.machine.restore(slot, None));
     let lanes = lanes.iter().map(|lane| Arc::from(lane.name.text.as_str())).collect();
-    Ok(StageParts::new(lanes, &all))
+    Ok(StageParts::new(lanes, &all, &writer.placement))
 }
 
 fn whole(expr: &Expr, rule: &mut Rule<'_>, stage: u32) -> Result<i64, Fault> {
@@ -193,26 +190,39 @@ fn check_lanes(lanes: &[&ast::Lane]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The rows of a stage that a task without a part stands for, in the order in which tasks of its kind run. `W` and `R`
-/// are of compute parts only.
-pub(super) fn all(parts: &StageParts, kind: TaskKind, stage: usize) -> Vec<usize> {
-    let rows = parts.rows(StageId::from_index(stage));
-    let has = |row: &usize| is_of_compute(kind).is_none_or(|()| !is_on_lane(parts, *row));
-    let mut rows: Vec<usize> = rows.filter(has).collect();
-    if !is_forward(kind) {
-        rows.reverse();
-    }
-    rows
+/// The rows of a stage that a task without a part stands for, position by position in the order in which tasks of its
+/// kind run. `W` and `R` are of compute parts only.
+pub(super) fn all(parts: &StageParts, kind: TaskKind, stage: usize) -> Vec<Vec<usize>> {
+    let positions = parts.positions(StageId::from_index(stage)).into_iter();
+    let has = |rows: &Vec<usize>| !has_weights(kind) || !is_on_lane(parts, rows[0]);
+    in_order(kind, positions.map(Iterator::collect).filter(has).collect())
 }
 
-/// The rows of a stage that have a name, in the order in which tasks of the kind run.
-pub(super) fn named(parts: &StageParts, kind: TaskKind, stage: usize, name: &str) -> Vec<usize> {
-    let rows = parts.named(StageId::from_index(stage), name);
-    let mut rows: Vec<usize> = rows.map(StageId::index).collect();
-    if !is_forward(kind) {
-        rows.reverse();
+/// The rows of a stage whose parts have a name, likewise.
+pub(super) fn named(parts: &StageParts, kind: TaskKind, stage: usize, name: &str) -> Vec<Vec<usize>> {
+    let positions = parts.positions(StageId::from_index(stage)).into_iter();
+    let is_named = |rows: &Vec<usize>| parts.part(StageId::from_index(rows[0])).is_some_and(|part| &*part.name == name);
+    in_order(kind, positions.map(Iterator::collect).filter(is_named).collect())
+}
+
+fn in_order(kind: TaskKind, mut positions: Vec<Vec<usize>>) -> Vec<Vec<usize>> {
+    if !matches!(kind, TaskKind::Forward | TaskKind::Recompute) {
+        positions.reverse();
     }
-    rows
+    positions
+}
+
+/// Of the rows of a position, the one that a device runs.
+pub(super) fn of_device(parts: &StageParts, rows: &[usize], device: DeviceId) -> usize {
+    let is_own = |row: &usize| {
+        parts.part(StageId::from_index(*row)).is_none_or(|part| part.member.is_none_or(|own| own == device))
+    };
+    rows.iter().copied().find(is_own).unwrap_or(rows[0])
+}
+
+/// Whether tasks of a kind are of what has weights, and so of no part on a lane.
+pub(super) const fn has_weights(kind: TaskKind) -> bool {
+    matches!(kind, TaskKind::BackwardWeight | TaskKind::Recompute)
 }
 
 /// Orders of whole stages with each task divided in its parts.
@@ -225,7 +235,8 @@ pub(super) fn divided(
     for (device, order) in (0..).map(DeviceId).zip(orders) {
         let mut at = 0;
         for one in order {
-            for row in all(parts, one.task.kind, one.task.stage.index()).into_iter().map(StageId::from_index) {
+            for rows in all(parts, one.task.kind, one.task.stage.index()) {
+                let row = StageId::from_index(of_device(parts, &rows, device));
                 let task = Task { stage: row, ..one.task };
                 queues[parts.queue(device, row, n_devices).index()].push(ScheduledTask { task, at, ..one });
                 at += 1;
@@ -237,18 +248,6 @@ pub(super) fn divided(
 
 pub(super) fn is_on_lane(parts: &StageParts, row: usize) -> bool {
     parts.lane(StageId::from_index(row)).is_some()
-}
-
-const fn is_forward(kind: TaskKind) -> bool {
-    matches!(kind, TaskKind::Forward | TaskKind::Recompute)
-}
-
-/// Some if parts on lanes have no tasks of a kind.
-const fn is_of_compute(kind: TaskKind) -> Option<()> {
-    match kind {
-        TaskKind::BackwardWeight | TaskKind::Recompute => Some(()),
-        _ => None,
-    }
 }
 
 /// The error for a name that no stage, or not this one, has as a part. `stage` is the stage at hand, if it is one.
@@ -266,7 +265,7 @@ pub(super) fn unknown(parts: &StageParts, name: &ast::Name, stage: Option<usize>
     let own_names: BTreeSet<&str> = rows.filter_map(|row| Some(&*parts.part(row)?.name)).collect();
     let message = format!("s{own} has no part `{}`", name.text);
     let error = Diagnostic::error(Code::WrongPart, name.span, format!("not a part of s{own}"), message);
-    error.suggest(name.span, &name.text, own_names.into_iter())
+    error.suggest(name.span, &name.text, own_names)
 }
 
 /// The error for `W` or `R` of a part on a lane.

@@ -209,42 +209,44 @@ impl<'a> Run<'_, 'a> {
         if self.writer.parts.is_empty() && line.part.is_none() {
             return self.row(line, index);
         }
-        let rows = match line.part {
+        let positions = match line.part {
             None => parts::all(&self.writer.parts, line.kind, index),
             Some(part) => self.part(line, part, index)?.into_iter().collect(),
         };
-        if rows.is_empty() {
+        if positions.is_empty() {
             self.writer.machine.spend(REFUSAL, line.stage.expr)?;
         }
-        rows.into_iter().try_for_each(|row| self.row(line, row))
+        positions.into_iter().try_for_each(|rows| {
+            let row = parts::of_device(&self.writer.parts, &rows, self.device);
+            self.row(line, row)
+        })
     }
 
-    /// The row of the part that a line names; none if it is refused. If the stage has several of the name, the next of
+    /// The rows of the part that a line names; none if it is refused. If the stage has several of the name, the next of
     /// them.
-    fn part(&mut self, line: &Line<'a>, part: &ast::Name, stage: usize) -> Result<Option<usize>, Fault> {
-        let rows = parts::named(&self.writer.parts, line.kind, stage, &part.text);
-        let [first, ..] = *rows else {
+    fn part(&mut self, line: &Line<'a>, part: &ast::Name, stage: usize) -> Result<Option<Vec<usize>>, Fault> {
+        let mut all = parts::named(&self.writer.parts, line.kind, stage, &part.text);
+        let Some(first) = all.first().map(|rows| rows[0]) else {
             self.writer.report.add(parts::unknown(&self.writer.parts, part, Some(stage)));
             return Ok(None);
         };
-        if matches!(line.kind, TaskKind::BackwardWeight | TaskKind::Recompute)
-            && parts::is_on_lane(&self.writer.parts, first)
-        {
+        if parts::has_weights(line.kind) && parts::is_on_lane(&self.writer.parts, first) {
             self.writer.report.add(parts::no_weights(line.kind, part));
             return Ok(None);
         }
-        if rows.len() == 1 {
-            return Ok(Some(first));
+        if all.len() == 1 {
+            return Ok(all.pop());
         }
-        let Some(code) = &line.microbatch else {
-            let next = |row: &usize| self.next[line.kind.index()][*row];
-            return Ok(rows.into_iter().min_by_key(next));
+        let named = line.microbatch.as_ref().map(|code| self.writer.eval(code)).transpose()?;
+        let own = |rows: &Vec<usize>| parts::of_device(&self.writer.parts, rows, self.device);
+        let Some(microbatch) = named else {
+            let next = |rows: &Vec<usize>| self.next[line.kind.index()][own(rows)];
+            return Ok(all.into_iter().min_by_key(next));
         };
-        let microbatch = self.writer.eval(code)?;
-        let is_left = |row: &usize| !self.several.contains(&(line.kind, *row, microbatch));
-        let row = rows.into_iter().find(is_left).unwrap_or(first);
+        let is_left = |rows: &Vec<usize>| !self.several.contains(&(line.kind, own(rows), microbatch));
+        let row = all.iter().find(|rows| is_left(rows)).map_or(first, own);
         self.several.insert((line.kind, row, microbatch));
-        Ok(Some(row))
+        Ok(Some(vec![row]))
     }
 
     /// Adds the task of a stage, or of one of its parts.

@@ -1,8 +1,8 @@
 //! Costs of parts: which parts of which stages an entry is about.
 //!
-//! `F` is about every part on compute, `F.dispatch` about every part of that name, `F[2]` and `F.dispatch[2]` about those
-//! of a stage. What is on a lane takes one unit unless something names it. Entries about stages come before those about
-//! names, and these before those about all.
+//! `F` is about every part on compute, and `F.dispatch` about every part of that name. `F[2]` and `F.dispatch[2]` are
+//! about those of a stage. What is on a lane takes one unit unless something names it. Entries about stages come before
+//! those about names, and these before those about all.
 
 use super::{CostName, Entry, StageCosts};
 use crate::parts::StageParts;
