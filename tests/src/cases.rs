@@ -1,7 +1,7 @@
 //! Tests that are files: finding them, expected outputs that can be blessed, compiling a text.
 
 use pipe_compiler::elaborate::Request as Choice;
-use pipe_compiler::{Compilation, Request, compile};
+use pipe_compiler::{Compilation, Request, compile, phases};
 use pipe_schedule::dispatch::Objective;
 use pipe_schedule::timing::costs::StageCosts;
 use pipe_search::driver::run::{Prepared, prepare};
@@ -83,6 +83,20 @@ pub fn compile_text(name: &str, text: &str, folder: &Path, request: &Request) ->
     let load = |path: &str| fs::read_to_string(folder.join(path)).map_err(|error| reason(&error));
     let compilation = compile(&mut sources, root, &load, request);
     (compilation, sources)
+}
+
+/// What to ask for, so that all of a text is compiled: the default, or each phase of its pipeline.
+#[must_use]
+pub fn requests(name: &str, text: &str, folder: &Path) -> Vec<Request> {
+    let root = Source { name: name.to_owned(), text: text.to_owned() };
+    let load = |path: &str| fs::read_to_string(folder.join(path)).map_err(|error| reason(&error));
+    let of_phase = |phase: String| {
+        let mut request = Request::default();
+        request.choice.pipeline = Some(phase);
+        request
+    };
+    let phases: Vec<Request> = phases::names(root, &load, None).into_iter().map(of_phase).collect();
+    if phases.is_empty() { vec![Request::default()] } else { phases }
 }
 
 /// A loader for what imports nothing.

@@ -39,6 +39,7 @@ mod offload_activations;
 mod offload_hides;
 mod offload_plan;
 mod parts;
+mod phases;
 mod picture;
 mod precision;
 mod published_v;

@@ -14,7 +14,7 @@ use pipe_schedule::timing::costs::StageCosts;
 use pipe_schedule::timing::timeline::{Together, simulate_with};
 use pipe_schedule::units::Ticks;
 use pipe_syntax::stdlib;
-use pipe_tests::cases::{compile_text, files, read, report, root, standard};
+use pipe_tests::cases::{compile_text, files, read, report, requests, root, standard};
 use pipec::drawing::svg;
 use std::collections::BTreeSet;
 
@@ -186,12 +186,15 @@ fn pictures_of_pipelines_agree_with_their_reports_and_programs() {
     let mut with_bytes = 0;
     for path in files(&root().join("examples"), "pipe") {
         let folder = path.parent().expect("a folder");
-        let (compilation, _) = compile_text(&path.display().to_string(), &read(&path), folder, &Request::default());
+        let (whole, text) = (path.display().to_string(), read(&path));
         let name = path.file_name().expect("a name").display().to_string();
-        failures.extend(wrong(&name, &compilation));
-        let picture = Picture::new(&compilation).expect("a picture");
-        with_bytes += usize::from(picture.memory.iter().any(|memory| memory.measure.unit == "bytes"));
-        failures.extend(sends(&name, &compilation, &picture));
+        for request in requests(&whole, &text, folder) {
+            let (compilation, _) = compile_text(&whole, &text, folder, &request);
+            failures.extend(wrong(&name, &compilation));
+            let picture = Picture::new(&compilation).expect("a picture");
+            with_bytes += usize::from(picture.memory.iter().any(|memory| memory.measure.unit == "bytes"));
+            failures.extend(sends(&name, &compilation, &picture));
+        }
     }
     report(&failures);
     assert!(with_bytes >= 5, "{with_bytes} examples have bytes");

@@ -1,7 +1,6 @@
 //! House rules that lints cannot hold: headers, sizes, comments that name files, examples that compile.
 
-use pipe_compiler::Request;
-use pipe_tests::cases::{compile_text, documented, files, read, report, root};
+use pipe_tests::cases::{compile_text, documented, files, read, report, requests, root};
 use pipe_tests::imports::{cycles, imports};
 use std::path::{Path, PathBuf};
 
@@ -106,9 +105,11 @@ fn examples_are_accepted_and_say_why_one_would_want_them() {
             failures.push(format!("{}: does not open with a comment", path.display()));
         }
         let home = path.parent().unwrap_or(&folder);
-        let (compilation, _) = compile_text(&path.display().to_string(), &text, home, &Request::default());
-        if !compilation.diagnostics.is_empty() {
-            failures.push(format!("{}: {:#?}", path.display(), compilation.diagnostics));
+        for request in requests(&path.display().to_string(), &text, home) {
+            let (compilation, _) = compile_text(&path.display().to_string(), &text, home, &request);
+            if !compilation.diagnostics.is_empty() {
+                failures.push(format!("{}: {:#?}", path.display(), compilation.diagnostics));
+            }
         }
     }
     report(&failures);
@@ -144,9 +145,12 @@ fn sources_in_the_documentation_are_accepted() {
     pages.extend(["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"].map(|name| root().join(name)));
     let mut failures = Vec::new();
     for (place, text) in pages.iter().filter(|page| page.exists()).flat_map(|page| documented(page)) {
-        let (compilation, _) = compile_text(&place, &text, &root().join("examples"), &Request::default());
-        if !compilation.report.ok {
-            failures.push(format!("{place}: {:#?}", compilation.diagnostics));
+        let folder = root().join("examples");
+        for request in requests(&place, &text, &folder) {
+            let (compilation, _) = compile_text(&place, &text, &folder, &request);
+            if !compilation.report.ok {
+                failures.push(format!("{place}: {:#?}", compilation.diagnostics));
+            }
         }
     }
     report(&failures);

@@ -11,6 +11,7 @@ mod library_fault;
 pub mod mapping;
 pub mod megatron;
 pub mod memory;
+pub mod phases;
 pub mod profile;
 pub mod report;
 mod request;

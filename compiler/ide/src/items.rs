@@ -178,6 +178,7 @@ impl Walker {
             PipelineItem::Microbatches { count, .. } => self.value(count),
             PipelineItem::Cut { layers, .. } => self.values(layers),
             PipelineItem::Zero { stage, .. } => self.value(stage),
+            PipelineItem::Phase(phase) => phase.items.iter().for_each(|item| self.pipeline_item(item)),
             PipelineItem::Lane(_) => {}
             PipelineItem::Parts(parts) => self.within(|walker| {
                 walker.bind(NameKind::Variable, &parts.stage, parts.stage.span);

@@ -71,7 +71,12 @@ impl StageParts {
         self.parts.is_empty()
     }
 
-    /// The number of parts of all stages.
+    /// The number of parts of all stages, each counted once, whatever devices run it alone.
+    pub fn count(&self) -> usize {
+        (0..self.n_stages(0)).map(|stage| self.positions(StageId::from_index(stage)).len()).sum()
+    }
+
+    /// The number of rows of all stages.
     pub fn len(&self) -> usize {
         self.parts.len()
     }

@@ -43,6 +43,7 @@ const PICTURES: &[Picture] = &[
     ),
     shared("recompute", "recompute", "1F1B in which every stage recomputes (R)"),
     drawn("recompute_some", "", "1F1B whose first stage recomputes every other microbatch (R)"),
+    shared("reinforce", "reinforce", "A step of three phases"),
     drawn("terapipe", "", "Four slices of unequal length, on four devices"),
     drawn("tied", "", "V-Half: the first and the last stage are on the same device"),
     drawn("two_tower", "", "Two towers run at the same time, and the decoder reads both"),

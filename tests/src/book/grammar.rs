@@ -33,6 +33,9 @@ struct Rule<'t> {
     text: &'t str,
 }
 
+/// Keywords of a paragraph.
+const PARAGRAPH: usize = 40;
+
 /// The page.
 ///
 /// # Errors
@@ -44,7 +47,9 @@ pub fn page(grammar: &str) -> Result<String, String> {
         let first = group[0].name;
         if first.starts_with("kw_") {
             let words = group.iter().filter_map(|rule| Some(format!("`{}`", rule.name.strip_prefix("kw_")?)));
-            let _ = write!(text, "\n## Keywords\n\n{}\n", words.collect::<Vec<_>>().join(" "));
+            let words: Vec<String> = words.collect();
+            let paragraphs: Vec<String> = words.chunks(PARAGRAPH).map(|words| words.join(" ")).collect();
+            let _ = write!(text, "\n## Keywords\n\n{}\n", paragraphs.join("\n\n"));
             continue;
         }
         let title = TITLES.iter().find(|(name, _)| *name == first).map(|(_, title)| *title);

@@ -144,6 +144,12 @@ impl TimedArguments {
         Ok(Ok(request))
     }
 
+    /// The same options for a pipeline of the target.
+    pub(crate) fn of_pipeline(&self, name: &str) -> Self {
+        let target = TargetArguments { pipeline: Some(name.to_owned()), ..self.target.clone() };
+        Self { target, ..self.clone() }
+    }
+
     /// The files that these options name.
     pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
         let target = Some(Path::new(&self.target.target)).filter(|_| !self.target.target.starts_with("std:"));
@@ -294,6 +300,17 @@ impl TargetArguments {
     /// standard library.
     pub(crate) fn compile_program(&self) -> Result<(Compilation, Sources), Failure> {
         self.compile_for(&Request { program: true, ..self.request() })
+    }
+
+    /// The phases of the pipeline that is asked for, which are pipelines of their own. Empty if it has none. Fails as
+    /// [`Self::compile_for`] does.
+    pub(crate) fn phases(&self) -> Result<Vec<String>, Failure> {
+        let is_source = !self.target.ends_with(".ir") && self.target != STANDARD_INPUT && self.megatron.is_none();
+        if !is_source || self.schedule.is_some() {
+            return Ok(Vec::new());
+        }
+        let (root, folder) = self.read()?;
+        Ok(pipe_compiler::phases::names(root, &|path| load(&folder, path), self.pipeline.as_deref()))
     }
 
     /// Compiles the target as it is asked for. Fails if the target cannot be read, or the command line names something

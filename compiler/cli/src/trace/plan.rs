@@ -4,7 +4,7 @@
 
 use super::{Queue, SCHEMA, TaskArguments, Trace, Track, rows, task_name};
 use pipe_ir::ids::DeviceId;
-use pipe_plot::{DrawnTask, Memory, Picture};
+use pipe_plot::{DrawnTask, Memory, Picture, why};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -24,7 +24,7 @@ pub(crate) fn write(picture: &Picture, out: &mut dyn Write) -> io::Result<()> {
         rows: packed(transfers),
         together: packed(together),
     };
-    let names: Vec<String> = (0..picture.devices.len()).map(|device| format!("d{device}")).collect();
+    let names: Vec<String> = (0..).zip(&picture.devices).map(|(row, _)| why::device(picture, row)).collect();
     let mut trace = Trace::begin(out, &plan.about(), &names, plan.tracks())?;
     for place in 0..picture.tasks.len() {
         plan.task(&mut trace, place)?;
@@ -88,7 +88,8 @@ impl Plan<'_> {
     fn about(&self) -> Value {
         let Picture { title, clock, makespan, microbatches: [microbatches, slices, _], report, .. } = self.picture;
         json!({
-            "schema": SCHEMA, "what": "plan", "target": title, "devices": self.picture.devices.len(),
+            "schema": SCHEMA, "what": "plan", "target": title,
+            "devices": report.as_ref().and_then(|report| report.sizes.devices),
             "stages": report.as_ref().and_then(|report| report.sizes.stages), "microbatches": microbatches * slices, "makespan_ns": self.nanos(*makespan),
             "one_ms_is": clock.unit.map_or("one unit of the costs", |_| "one millisecond"), "accepted": report.as_ref().is_some_and(|report| report.ok),
         })
@@ -121,7 +122,10 @@ impl Plan<'_> {
     fn name(&self, task: &DrawnTask) -> (String, u32) {
         let n_slices = self.picture.microbatches[1];
         let microbatch = task.microbatch * n_slices + task.slice;
-        (task_name(task.kind, task.stage, Some(microbatch), n_slices), microbatch)
+        if self.picture.parts.is_empty() {
+            return (task_name(task.kind, task.stage, Some(microbatch), n_slices), microbatch);
+        }
+        (why::name(self.picture, task), microbatch)
     }
 
     fn task(&self, trace: &mut Trace<'_>, place: usize) -> io::Result<()> {

@@ -52,12 +52,21 @@ fn nothing<'n>(files: &Files, word: &str, name: &str, known: impl Iterator<Item 
 fn several<'a>(word: &str, names: impl Iterator<Item = &'a Name>) -> Diagnostics {
     let names: Vec<&Name> = names.collect();
     let listed: Vec<String> = names.iter().map(|name| format!("`{}`", name.text)).collect();
-    let message = format!("the file declares {} {word}s, and one must be picked: {}", names.len(), listed.join(", "));
+    let owner = |name: &Name| name.text.split_once('.').map(|(owner, _)| owner.to_owned());
+    let of_one = owner(names[0]).filter(|first| names.iter().all(|name| owner(name).as_ref() == Some(first)));
+    let message = match &of_one {
+        Some(owner) => format!("`{owner}` has {} phases, and one must be picked: {}", names.len(), listed.join(", ")),
+        None => format!("the file declares {} {word}s, and one must be picked: {}", names.len(), listed.join(", ")),
+    };
     let mut spans = names.iter().rev().map(|name| name.span);
     let mut error = Diagnostic::error(Code::UnclearTarget, names[names.len() - 1].span, "this one", message);
     spans.next();
     for span in spans.take(3) {
         error = error.label(span, "or this one");
     }
-    vec![error.help(format!("add `--{word} {}`", names[0].text))]
+    let help = format!("add `--{word} {}`", names[0].text);
+    vec![error.help(match of_one {
+        Some(_) => format!("{help}; `check` and `plot` take all phases"),
+        None => help,
+    })]
 }

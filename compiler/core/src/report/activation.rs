@@ -22,7 +22,9 @@ impl ActivationReport {
         let of = |parts: u64| parts as f64 / activations.whole as f64;
         let stages = (0..schedule.n_whole_stages()).filter(|_| !activations.is_plain()).map(StageId::from_index);
         let own = |stage: StageId| {
-            let rows = schedule.parts.rows(stage).map(|row| activations.of(StageId::from_index(row)));
+            // Of several devices that have a stage at once, each holds as much.
+            let positions = schedule.parts.positions(stage).into_iter();
+            let rows = positions.map(|rows| activations.of(StageId::from_index(rows.start)));
             let (saved, waiting) =
                 rows.fold((0, 0), |(saved, waiting), held| (saved + held.saved, waiting + held.waiting));
             Self { stage: stage.0, saved: of(saved), waiting: of(waiting) }

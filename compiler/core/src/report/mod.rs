@@ -262,7 +262,7 @@ impl Report {
         self.sizes = Sizes {
             devices: Some(schedule.n_devices()),
             stages: Some(schedule.n_whole_stages()),
-            parts: Some(schedule.parts.len()).filter(|parts| *parts > 0),
+            parts: (!schedule.parts.is_empty()).then(|| schedule.parts.count()),
             steps: Some(schedule.n_steps()),
             microbatches: Some(schedule.microbatches_of_step() / schedule.slices.count()),
             slices: (schedule.slices.count() > 1).then_some(schedule.slices.count()),

@@ -195,6 +195,9 @@ pub fn check(
         for scheduled in &order[..=peaks[device].position] {
             let task = scheduled.task;
             let Living { whole, waiting } = alive.entry(task.stage).or_default();
+            if schedule.activations.of(task.stage).saved == 0 {
+                continue;
+            }
             if dependencies.is_first(task) {
                 whole.insert(task.microbatch.0);
             } else if schedule.activations.of(task.stage).given_back(task.kind) > 0 {

@@ -81,6 +81,13 @@ pub fn recomputing(schedule: &Schedule) -> Vec<bool> {
     all
 }
 
+/// The stages that recompute, with all of their parts if one does.
+fn recomputing_stages(schedule: &Schedule) -> Vec<bool> {
+    let rows = recomputing(schedule);
+    let of_stage = |row: StageId| schedule.parts.rows(schedule.parts.stage_of(row)).any(|other| rows[other]);
+    (0..rows.len()).map(StageId::from_index).map(of_stage).collect()
+}
+
 /// Whether a task is one right before which `R` goes.
 const fn is_backward(kind: TaskKind) -> bool {
     matches!(kind, TaskKind::BackwardInput | TaskKind::Backward)
@@ -88,7 +95,7 @@ const fn is_backward(kind: TaskKind) -> bool {
 
 /// How many tasks [`insert`] adds.
 pub fn added(schedule: &Schedule, is_asked: impl Fn(StageId, MicrobatchId) -> bool) -> usize {
-    let has = recomputing(schedule);
+    let has = recomputing_stages(schedule);
     let tasks = schedule.orders.iter().flatten().map(|scheduled| scheduled.task);
     let is_asked = |task: &Task| is_asked(task.stage, task.microbatch) && !has[task.stage.index()];
     tasks.filter(|task| is_backward(task.kind) && is_asked(task)).count()
@@ -97,7 +104,7 @@ pub fn added(schedule: &Schedule, is_asked: impl Fn(StageId, MicrobatchId) -> bo
 /// Adds `R` to stages that have none. Each `R` stands right before its backward, or before the pair that has it. If
 /// microbatches differ, the schedule must not have a block.
 pub fn insert(schedule: &mut Schedule, is_asked: impl Fn(StageId, MicrobatchId) -> bool) {
-    let has = recomputing(schedule);
+    let has = recomputing_stages(schedule);
     let wants = |kind: TaskKind, stage: StageId, microbatch: MicrobatchId| {
         is_backward(kind) && is_asked(stage, microbatch) && !has[stage.index()]
     };

@@ -57,6 +57,8 @@ pub enum PipelineItem {
     },
     /// `schedule v_half`.
     Schedule(Call),
+    /// `phase generate { .. }`: a pipeline that runs before or after others in every step.
+    Phase(Pipeline),
     /// `lane link`: a queue beside compute on each device.
     Lane(Lane),
     /// `parts s = attention, dispatch on link, experts`: the parts of each stage's tasks.

@@ -18,7 +18,12 @@ impl Reader<'_> {
         let mut calls: Vec<Call> = Vec::new();
         for declaration in self.files.last().iter().flat_map(|file| &file.declarations) {
             let Declaration::Pipeline(pipeline) = declaration else { continue };
-            calls.extend(pipeline.items.iter().filter_map(|item| match item {
+            let of_phases = pipeline.items.iter().filter_map(|item| match item {
+                PipelineItem::Phase(phase) => Some(&phase.items),
+                _ => None,
+            });
+            let items = pipeline.items.iter().chain(of_phases.flatten());
+            calls.extend(items.filter_map(|item| match item {
                 PipelineItem::Config(call) => Some(call.clone()),
                 _ => None,
             }));

@@ -5,6 +5,7 @@
 
 mod configs;
 mod numbers;
+mod phases;
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::expr::scope::Form;
@@ -32,6 +33,8 @@ pub struct Files {
     /// Positions in `files` and in its declarations.
     table: BTreeMap<(Kind, String), (usize, usize)>,
     configs: configs::Configs,
+    /// The phases of the pipelines of the root file that have some, by the name of the pipeline.
+    phases: BTreeMap<String, Vec<ast::Pipeline>>,
     tables: Tables,
     warnings: Diagnostics,
 }
@@ -88,8 +91,16 @@ pub fn read(sources: &mut Sources, root: Source, loader: &Loader<'_>) -> (Files,
     reader.read(path.clone(), root);
     let configs = reader.configs(&path);
     let Reader { files, tables, warnings, mut errors, .. } = reader;
-    let mut files =
-        Files { root: files.last().map(|file| file.id), files, table: BTreeMap::new(), configs, tables, warnings };
+    let mut files = Files {
+        root: files.last().map(|file| file.id),
+        files,
+        table: BTreeMap::new(),
+        configs,
+        phases: BTreeMap::new(),
+        tables,
+        warnings,
+    };
+    files.divide(&mut errors);
     files.declare(0, &mut errors);
     files.add_standard_schedules(sources, &mut errors);
     errors.truncate(MAX_ERRORS);
@@ -259,6 +270,20 @@ impl Files {
         }
     }
 
+    /// Finds the phases of the root file's pipelines.
+    fn divide(&mut self, errors: &mut Diagnostics) {
+        let mut phases = BTreeMap::new();
+        for declaration in self.declarations(self.root) {
+            let Declaration::Pipeline(pipeline) = declaration else { continue };
+            phases::check(pipeline, errors);
+            let own = phases::of(pipeline);
+            if !own.is_empty() {
+                phases.insert(pipeline.name.text.clone(), own);
+            }
+        }
+        self.phases = phases;
+    }
+
     fn add_standard_schedules(&mut self, sources: &mut Sources, errors: &mut Diagnostics) {
         let first = self.files.len();
         for (name, text) in stdlib::SCHEDULES {
@@ -342,10 +367,24 @@ impl Files {
         })
     }
 
-    /// The pipelines of the root file, in the order of the text.
+    /// The pipelines of the root file, in the order of the text. Phases of a pipeline stand in its place.
     pub fn root_pipelines(&self) -> impl Iterator<Item = &ast::Pipeline> {
-        self.declarations(self.root)
-            .filter_map(|found| if let Declaration::Pipeline(it) = found { Some(it) } else { None })
+        let all = self.declarations(self.root);
+        let all = all.filter_map(|found| if let Declaration::Pipeline(it) = found { Some(it) } else { None });
+        all.flat_map(|pipeline| match self.phases.get(&pipeline.name.text) {
+            Some(phases) => phases.as_slice(),
+            None => std::slice::from_ref(pipeline),
+        })
+    }
+
+    /// The names of the phases of a pipeline of the root file; without a name, of its only pipeline. Empty if it has
+    /// none.
+    pub fn phases(&self, pipeline: Option<&str>) -> Vec<String> {
+        let own = match pipeline {
+            Some(name) => self.phases.get(name),
+            None => self.phases.values().next().filter(|own| self.root_pipelines().count() == own.len()),
+        };
+        own.into_iter().flatten().map(|phase| phase.name.text.clone()).collect()
     }
 
     /// The schedules of the root file, in the order of the text.

@@ -53,7 +53,9 @@ fn mark(tokens: &[Token<'_>], node: &Node, begins: &mut [bool]) {
         && let Some(first) = inside.first().filter(|_| inside.len() > 1)
     {
         begins[first.tokens.start] |= match node.rule {
-            Rule::schedule | Rule::layer | Rule::model | Rule::pipeline | Rule::block | Rule::train => true,
+            Rule::schedule | Rule::layer | Rule::model | Rule::pipeline | Rule::phase | Rule::block | Rule::train => {
+                true
+            }
             Rule::body | Rule::layers | Rule::counted_layers | Rule::arguments | Rule::parameters | Rule::list => {
                 tokens[first.tokens.start].newlines > 0
             }
@@ -96,7 +98,7 @@ impl LineBreaker<'_, '_> {
         }
         let next = Before::Line(self.start + STEP);
         match node.rule {
-            Rule::schedule | Rule::layer | Rule::model | Rule::pipeline | Rule::block | Rule::train => {
+            Rule::schedule | Rule::layer | Rule::model | Rule::pipeline | Rule::phase | Rule::block | Rule::train => {
                 self.braces(&node.parts, before);
             }
             Rule::body | Rule::layers | Rule::counted_layers => self.braces(&node.parts, before),
@@ -104,7 +106,7 @@ impl LineBreaker<'_, '_> {
             Rule::arguments | Rule::parameters | Rule::list | Rule::shape | Rule::group => {
                 self.brackets(&node.parts, before);
             }
-            Rule::expr | Rule::homes | Rule::read_list | Rule::weights => {
+            Rule::expr | Rule::homes | Rule::read_list | Rule::part_list | Rule::weights => {
                 self.divided(
                     &node.parts,
                     before,

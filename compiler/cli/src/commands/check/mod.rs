@@ -2,6 +2,7 @@
 
 mod certificate;
 pub(crate) mod cluster;
+mod phases;
 pub(crate) mod program;
 mod several;
 mod stages;
@@ -96,6 +97,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     refuse_settings(&arguments.more)?;
     if !arguments.more.is_empty() {
         return several::run(arguments);
+    }
+    let phases = arguments.timed.target.phases()?;
+    if !phases.is_empty() {
+        return phases::run(arguments, &phases);
     }
     let (outcome, checked) = check(arguments)?;
     checked.print()?;

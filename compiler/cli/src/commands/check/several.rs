@@ -19,13 +19,23 @@ pub(super) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     }
     let (mut outcomes, mut reports) = (Vec::new(), Vec::new());
     let is_shown = target.format() == Format::Human && !target.quiet;
-    for (index, target) in targets.iter().enumerate() {
+    // Phases of a pipeline are targets of their own.
+    let mut entries: Vec<(&str, Option<String>)> = Vec::new();
+    for target in targets {
+        let phases = arguments.with_target(target).timed.target.phases().unwrap_or_default();
+        entries.extend(phases.iter().map(|phase| (target, Some(phase.clone()))));
+        if phases.is_empty() {
+            entries.push((target, None));
+        }
+    }
+    for (index, (target, phase)) in entries.iter().enumerate() {
+        let mut own = arguments.with_target(target);
+        own.timed.target.pipeline = phase.clone().or(own.timed.target.pipeline);
         if is_shown {
             let space = if index > 0 { "\n" } else { "" };
             print(&format!("{space}{}\n", paint(target, Style::Faint, colours_out())))?;
         }
-        let (outcome, checked) =
-            check(&arguments.with_target(target)).or_else(|failure| failed(arguments, target, &failure))?;
+        let (outcome, checked) = check(&own).or_else(|failure| failed(arguments, target, &failure))?;
         outcomes.push(outcome);
         reports.push(checked);
     }

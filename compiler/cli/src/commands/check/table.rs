@@ -349,9 +349,10 @@ fn lanes(report: &Report, colours: bool) -> String {
     let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
     let makespan = report.figures.makespan.unwrap_or_default();
     let unit = unit_of_times(report);
+    let width = rows.iter().map(|(device, lane)| format!("d{device} {}", lane.lane).len()).max().unwrap_or(0).max(7);
     Table::new(colours)
-        .left("lane", 0, 7, |(device, lane): &(u32, &LaneReport)| format!("d{device} {}", lane.lane))
-        .right("start", 0, 9, |(_, lane)| time(lane.first_start, unit))
+        .left("lane", 0, width, |(device, lane): &(u32, &LaneReport)| format!("d{device} {}", lane.lane))
+        .right("start", 2, 7, |(_, lane)| time(lane.first_start, unit))
         .right("end", 2, 9, |(_, lane)| time(lane.last_end, unit))
         .right("busy", 2, 9, |(_, lane)| time(lane.busy, unit))
         .left("", 2, BAR, |(_, lane)| bar(share(lane.busy, makespan)))

@@ -81,7 +81,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         }
         None => terminal_width(),
     };
-    let (compilation, sources) = arguments.timed.compile(Certificates::Beside)?;
+    let phases = if arguments.output.is_none() && !arguments.golden { target.phases()? } else { Vec::new() };
+    if phases.is_empty() {
+        return draw(arguments, &arguments.timed, width);
+    }
+    let outcomes: Vec<Outcome> = phases
+        .iter()
+        .map(|phase| draw(arguments, &arguments.timed.of_pipeline(phase), width))
+        .collect::<Result<_, Failure>>()?;
+    Ok(outcomes.into_iter().find(|one| *one != Outcome::Accepted).unwrap_or(Outcome::Accepted))
+}
+
+/// Draws a target in the terminal, or as a page.
+fn draw(arguments: &Arguments, timed: &TimedArguments, width: usize) -> Result<Outcome, Failure> {
+    let (compilation, sources) = timed.compile(Certificates::Beside)?;
     show_diagnostics(&compilation, &sources);
     // What is stuck has no whole rows, as tests compare them.
     if compilation.analysis.is_none() && (compilation.stuck.is_none() || arguments.golden) {
@@ -104,11 +117,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 fn write_figure(arguments: &Arguments, path: &Path, form: Form) -> Result<Outcome, Failure> {
     let first = &arguments.timed;
     let usual = if matches!(form, Form::Pdf | Form::Tikz) { Medium::Paper } else { Medium::Screen };
-    let look = arguments.figure.look(arguments.width, usual, 1 + arguments.others.len())?;
-    let mut compilations = Vec::new();
+    let mut all = Vec::new();
     for target in std::iter::once(&first.target.target).chain(&arguments.others) {
         let mut timed = first.clone();
         timed.target.target.clone_from(target);
+        let phases = timed.target.phases()?;
+        all.extend(phases.iter().map(|phase| timed.of_pipeline(phase)));
+        if phases.is_empty() {
+            all.push(timed);
+        }
+    }
+    let look = arguments.figure.look(arguments.width, usual, all.len())?;
+    let mut compilations = Vec::new();
+    for timed in &all {
         let (compilation, sources) = timed.compile(Certificates::Beside)?;
         show_diagnostics(&compilation, &sources);
         compilations.push(compilation);

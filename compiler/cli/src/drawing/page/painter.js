@@ -385,7 +385,7 @@ class Painter {
       const isMarked = timeline.selected >= 0 && timeline.model.device[timeline.selected] === row.device;
       context.font = `${isMarked ? 700 : 600} ${size}px system-ui, sans-serif`;
       context.fillStyle = isMarked ? colours.focus : colours.ink;
-      context.fillText(timeline.model.deviceName(row.device), GUTTER - (hasNames ? 32 : 10), row.y + row.taskHeight / 2 + 0.5);
+      context.fillText(timeline.model.deviceName(row.device).split(" ").pop(), GUTTER - (hasNames ? 32 : 10), row.y + row.taskHeight / 2 + 0.5);
       if (row.memoryHeight >= 16) {
         context.font = "9px system-ui, sans-serif";
         context.fillStyle = colours.faint;

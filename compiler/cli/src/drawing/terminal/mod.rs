@@ -60,7 +60,7 @@ fn draw_timeline(analysis: &Analysis, report: &Report, misfits: Option<&Picture>
         }
     }
     text.push_str(&format!("{:label$}{}\n", "", scale.axis(analysis.unit)));
-    text + &legend(&tracks, &style, analysis.unit, look.width)
+    text + &legend((&tracks, !analysis.schedule.parts.is_empty()), &style, analysis.unit, look.width)
 }
 
 /// What each device runs of a schedule that is stuck, and for what it waits then.
@@ -106,7 +106,7 @@ fn draw_stuck(stuck: &Stuck, picture: &Picture, look: Look) -> String {
         text.push_str(&format!("{:label$}{drawn}{gap}{words}\n", track.name));
     }
     text.push_str(&format!("{:label$}{}\n", "", scale.axis(stuck.unit)));
-    text + &legend(&tracks, &style, stuck.unit, look.width)
+    text + &legend((&tracks, !stuck.schedule.parts.is_empty()), &style, stuck.unit, look.width)
 }
 
 fn title(report: &Report, unit: Option<&str>) -> String {
@@ -126,7 +126,12 @@ fn swatch(kind: TaskKind) -> String {
     on_background(kind, 0, 1, &format!(" {} ", kind.letters()))
 }
 
-fn legend(tracks: &[Track], style: &Style<'_>, unit: Option<&'static str>, width: usize) -> String {
+fn legend(
+    (tracks, has_parts): (&[Track], bool),
+    style: &Style<'_>,
+    unit: Option<&'static str>,
+    width: usize,
+) -> String {
     let marks = || tracks.iter().flat_map(|track| &track.marks);
     let kinds = TaskKind::ALL.into_iter().filter(|kind| marks().any(|mark| mark.task.kind == *kind));
     let sign = |kind: TaskKind| match style.letters(kind) {
@@ -136,7 +141,8 @@ fn legend(tracks: &[Track], style: &Style<'_>, unit: Option<&'static str>, width
     };
     let mut parts: Vec<String> = kinds.map(|kind| format!("{} {}", sign(kind), words(kind))).collect();
     if marks().any(|mark| mark.nth_stage > 0) {
-        parts.push(if style.colours { "lighter: later stages" } else { "small letters: later stages" }.to_owned());
+        let later = if has_parts { "later parts" } else { "later stages" };
+        parts.push(format!("{}: {later}", if style.colours { "lighter" } else { "small letters" }));
     }
     if marks().any(|mark| mark.share != Occupancy::Whole) {
         parts.push("side by side with dashes: a pair shares the device".to_owned());

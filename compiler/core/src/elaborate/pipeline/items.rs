@@ -61,6 +61,8 @@ pub(super) fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> 
                 items.cut = Some((layers.as_ref(), *span));
                 ("cut", *span)
             }
+            // Phases are pipelines of their own.
+            PipelineItem::Phase(_) => continue,
             PipelineItem::Lane(lane) => {
                 items.lanes.push(lane);
                 continue;

@@ -153,6 +153,7 @@ pub(super) fn elaborate(
     });
     let own = said.as_ref().map(|(shares, span)| (shares, *span));
     let activations = request.activation.as_ref().map(|shares| (shares, None)).or(own);
+    report.extend(without_parts(schedule.as_ref(), items.model.or(items.config)));
     reads::beside_model(files, items.schedule, items.model.or(items.config), &mut report);
     activation::beside_model(activations, items.model.or(items.config), &mut report);
     if let Some(schedule) = &mut schedule {
@@ -220,6 +221,15 @@ pub(super) fn elaborate(
         Some(schedule) => report.finish(Elaborated { schedule, pipeline: Some(pipeline), parameters }),
         None => Err(report.into_errors()),
     }
+}
+
+/// Rule: a schedule with parts has no model, whose layers do not say what each part computes.
+fn without_parts(schedule: Option<&Schedule>, model: Option<&Call>) -> Option<Diagnostic> {
+    let schedule = schedule.filter(|schedule| !schedule.parts.is_empty())?;
+    let message =
+        format!("`{}` runs parts of stages, and the model does not say what each part computes", schedule.name);
+    let error = Diagnostic::error(Code::WrongPart, model?.span, "a model of whole stages", message);
+    Some(error.help("leave `parts` out; or leave the model out, and say with `cost` how long parts take"))
 }
 
 /// Microbatches of a step, however many.

@@ -18,7 +18,7 @@ use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::limits::Report;
 use pipe_syntax::source::Span;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// A line of a block that says `fill`.
@@ -82,8 +82,15 @@ impl<'p> FreeSlots<'p> {
         self.recomputes = lines.iter().any(|line| line.kind == TaskKind::Recompute);
         let backward = [TaskKind::BackwardInput, TaskKind::Backward];
         for kind in [&[TaskKind::Forward], &backward[..], &[TaskKind::Recompute, TaskKind::BackwardWeight]].concat() {
-            for line in lines.iter().filter(|line| line.kind == kind) {
-                for work in self.sequence(kind).into_iter().filter(|(row, _)| line.rows[row.index()]) {
+            let of_kind: Vec<&Fill> = lines.iter().filter(|line| line.kind == kind).collect();
+            let mut refused = BTreeSet::new();
+            // Parts of a stage may stand in lines of their own: each task goes behind those that it needs.
+            for work in self.sequence(kind) {
+                let own = of_kind.iter().enumerate().filter(|(_, line)| line.rows[work.0.index()]);
+                for (place, line) in own {
+                    if refused.contains(&place) {
+                        continue;
+                    }
                     let earliest = self.inputs_end(kind, work, graph);
                     let slot = match backward.iter().find_map(|kind| self.start(*kind, work)) {
                         Some(end) if kind == TaskKind::Recompute => self.last_free(kind, work, earliest..end),
@@ -91,7 +98,8 @@ impl<'p> FreeSlots<'p> {
                     };
                     let Some(slot) = slot else {
                         report.add(self.no_room(line, work));
-                        break;
+                        refused.insert(place);
+                        continue;
                     };
                     self.take(kind, work, slot);
                     let (stage, microbatch) = work;
@@ -247,7 +255,9 @@ impl<'p> FreeSlots<'p> {
             _ => format!("in a period of {period}, {} are never free at once for as long", names(own)),
         };
         let message = format!("no free slot for `{kind}` of {which}: it takes {duration}, and {taken}");
-        let live = match self.placement.stages().filter(|other| self.placement.is_home(*other, device)).count() {
+        let here = self.placement.stages().filter(|other| self.placement.is_home(*other, device));
+        let here: BTreeSet<StageId> = here.map(|row| self.parts.stage_of(row)).collect();
+        let live = match here.len() {
             1 => "1 stage lives".to_owned(),
             n_stages => format!("{n_stages} stages live"),
         };

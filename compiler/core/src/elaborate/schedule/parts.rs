@@ -50,16 +50,17 @@ pub(super) fn parts<'a>(
 ) -> Result<StageParts, Fault> {
     let of_pipeline = outside.map_or(&[][..], |outside| outside.lanes);
     let lanes: Vec<&ast::Lane> = items.lanes.iter().chain(of_pipeline).copied().collect();
-    check_lanes(&lanes)?;
     let line = match (items.parts, outside.and_then(|outside| outside.parts)) {
         (None, None) => return Ok(StageParts::default()),
         (Some(own), Some(other)) => {
             let message = "the schedule already names the parts of its stages";
             let error = Diagnostic::error(Code::RepeatedItem, other.span, "named again", message);
-            return Err(Box::new(error.label(own.span, "named here").help("leave `parts` of the pipeline out")));
+            let help = "leave `parts` and `lane` of the pipeline out";
+            return Err(Box::new(error.label(own.span, "named here").help(help)));
         }
         (Some(line), _) | (None, Some(line)) => line,
     };
+    check_lanes(&lanes)?;
     if let Some((weights, span)) = writer.weights {
         let message = format!("`weights {}` runs whole stages, and this schedule names parts of them", weights.word());
         let error = Diagnostic::error(Code::RepeatedItem, line.span, "names parts", message);
@@ -143,7 +144,7 @@ fn list<'a>(
             PartItem::Repeat { count, body } => {
                 let most = i64::try_from(MOST_PARTS).unwrap_or(i64::MAX);
                 let turns = evaluate(count, Asked::Number)?;
-                let turns: i64 = if turns < 0 || turns > most { within_turns(turns, count.span)? } else { turns };
+                let turns: i64 = if turns > most { within_turns(turns, count.span)? } else { turns };
                 for _ in 0..turns {
                     list(body, lanes, evaluate, named)?;
                 }
@@ -154,7 +155,7 @@ fn list<'a>(
 }
 
 fn within_turns(turns: i64, span: Span) -> Result<i64, Fault> {
-    let message = format!("parts are repeated {turns} times; from 0 to {MOST_PARTS} are possible");
+    let message = format!("parts are repeated {turns} times, and a stage has at most {MOST_PARTS} parts");
     Err(Box::new(Diagnostic::error(Code::OutOfRange, span, format!("this is {turns}"), message)))
 }
 

@@ -1,8 +1,8 @@
 //! Costs of parts: which parts of which stages an entry is about.
 //!
 //! `F` is about every part on compute, and `F.dispatch` about every part of that name. `F[2]` and `F.dispatch[2]` are
-//! about those of a stage. What is on a lane takes one unit unless something names it. Entries about stages come before
-//! those about names, and these before those about all.
+//! about those of a stage. What is on a lane takes one unit unless something names it. Entries about names come before
+//! those about stages, and these before those about all.
 
 use super::{CostName, Entry, StageCosts};
 use crate::parts::StageParts;
@@ -72,10 +72,15 @@ impl StageCosts {
             };
             entries.extend(lanes.clone().map(|row| row_entry(kind, row, Entry::new(CostName::Tasks(kind), takes))));
         }
-        let names_all = |entry: &&Entry| matches!(&entry.name, CostName::Part(PartCost { stages: None, .. }));
-        let (of_names, of_stages): (Vec<&Entry>, Vec<&Entry>) =
-            self.entries.iter().filter(|entry| !is_general(entry)).partition(names_all);
-        for entry in of_names.into_iter().chain(of_stages) {
+        // The most exact ones come last: these hold.
+        let exactness = |entry: &&Entry| match &entry.name {
+            CostName::Part(PartCost { stages: Some(_), .. }) => 2,
+            CostName::Part(_) => 1,
+            _ => 0,
+        };
+        let mut exact: Vec<&Entry> = self.entries.iter().filter(|entry| !is_general(entry)).collect();
+        exact.sort_by_key(exactness);
+        for entry in exact {
             let rows = about(&entry.name, parts).into_iter();
             entries.extend(rows.map(|(kind, row)| row_entry(kind, row, entry.clone())));
         }

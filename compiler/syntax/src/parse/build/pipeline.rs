@@ -13,6 +13,7 @@ impl Builder<'_> {
         }
         match rule {
             Rule::frozen_stages => return PipelineItem::Frozen(self.frozen_stages(pair)),
+            Rule::phase => return PipelineItem::Phase(self.section(pair, Self::pipeline_item)),
             Rule::lane => return PipelineItem::Lane(self.lane(pair)),
             Rule::parts => return PipelineItem::Parts(self.stage_parts(pair)),
             _ => {}

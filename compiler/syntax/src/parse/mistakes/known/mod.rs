@@ -9,7 +9,7 @@ pub(super) use layout::marks::candidates;
 
 use super::view::Detector;
 use expressions::{bindings, conditions, loops, numbers, operators};
-use items::{declarations, imports, settings, slots, stages, tasks, tensors};
+use items::{declarations, imports, parts, settings, slots, stages, tasks, tensors};
 use layout::{bodies, brackets, comments, lines};
 use vocabulary::{keywords, names};
 
@@ -18,6 +18,7 @@ const DETECTORS: &[&[Detector]] = &[
     comments::DETECTORS,
     brackets::BRACES,
     settings::HEADERS,
+    parts::DETECTORS,
     slots::DETECTORS,
     stages::DETECTORS,
     tensors::CALLS,

@@ -2,6 +2,7 @@
 
 pub(super) mod declarations;
 pub(super) mod imports;
+pub(super) mod parts;
 pub(super) mod settings;
 pub(super) mod slots;
 pub(super) mod stages;

@@ -1,0 +1,115 @@
+//! A pipeline with phases: the report of each, and what they come to together.
+
+use super::Arguments;
+use super::table::table;
+use crate::Outcome;
+use crate::input::Format;
+use crate::output::figures::{bytes, count, time};
+use crate::output::findings::{json, outcome, show, show_diagnostics, show_notes};
+use crate::output::table::{Fact, Table, apart, facts};
+use crate::output::{Failure, Style, colours_out, paint, print, print_page};
+use crate::training::files;
+use pipe_compiler::phases::{DeviceTogether, Together, exceeded, together};
+use pipe_compiler::report::{Finding, Report, SCHEMA};
+use pipe_compiler::{Certificates, Compilation};
+use pipe_syntax::diagnostic;
+use pipe_syntax::source::Sources;
+use serde::Serialize;
+
+/// The report of a pipeline with phases.
+#[derive(Serialize)]
+struct PhasesReport<'r> {
+    schema: &'static str,
+    ok: bool,
+    target: &'r str,
+    /// The report of each phase, in the order in which they run.
+    phases: Vec<&'r Report>,
+    #[serde(flatten)]
+    together: &'r Together,
+    /// What speaks against all phases together.
+    diagnostics: Vec<Finding>,
+}
+
+/// Checks all phases of a pipeline.
+pub(super) fn run(arguments: &Arguments, names: &[String]) -> Result<Outcome, Failure> {
+    let target = &arguments.timed.target;
+    if target.format() == Format::Sarif {
+        return Err(Failure::Usage(format!("name one phase: `--pipeline {}`", names.join("`, `--pipeline "))));
+    }
+    let mut all: Vec<(Compilation, Sources)> = Vec::new();
+    for name in names {
+        let (mut compilation, sources) = arguments.timed.of_pipeline(name).compile(Certificates::Beside)?;
+        files::check(&mut compilation, &sources, &target.folder(), true);
+        all.push((compilation, sources));
+    }
+    let (compilations, sources): (Vec<Compilation>, Vec<Sources>) = all.into_iter().unzip();
+    let sum = together(&compilations);
+    let found = exceeded(&sum, &compilations);
+    let fits = sum.per_device.iter().all(|one| one.limit_bytes.is_none_or(|limit| one.peak_bytes <= limit));
+    let ok = fits && compilations.iter().all(|phase| phase.report.ok);
+    match target.format() {
+        Format::Json => {
+            let report = PhasesReport {
+                schema: SCHEMA,
+                ok,
+                target: &target.target,
+                phases: compilations.iter().map(|phase| &phase.report).collect(),
+                together: &sum,
+                diagnostics: found.iter().map(|(phase, one)| Finding::new(one, &sources[*phase])).collect(),
+            };
+            print(&json(&report)?)?;
+        }
+        _ => {
+            for (compilation, sources) in compilations.iter().zip(&sources) {
+                show_diagnostics(compilation, sources);
+                show_notes(compilation, sources, target);
+            }
+            // All phases read the same files.
+            let joined = diagnostic::joined(found.iter().map(|(_, one)| one.clone()).collect());
+            sources.first().into_iter().for_each(|sources| show(&joined, sources));
+            if !target.quiet {
+                let tables = compilations.iter().map(|phase| table(&phase.report, colours_out()) + "\n");
+                let text = tables.collect::<String>() + &all_together(&compilations, &sum, ok);
+                print_page(&text)?;
+            }
+        }
+    }
+    let worst = compilations.iter().map(outcome).find(|outcome| *outcome != Outcome::Accepted);
+    Ok(worst.unwrap_or(if ok { Outcome::Accepted } else { Outcome::Rejected }))
+}
+
+/// What all phases come to.
+fn all_together(phases: &[Compilation], sum: &Together, ok: bool) -> String {
+    let colours = colours_out();
+    let name = |phase: usize| phases[phase].report.pipeline.clone().unwrap_or_default();
+    let whole = name(0).split('.').next().unwrap_or_default().to_owned();
+    let verdict = if ok { paint("accepted", Style::Good, colours) } else { paint("rejected", Style::Error, colours) };
+    let heading = format!(
+        "{}: {}, one after the other\n{verdict}\n",
+        paint(&whole, Style::Strong, colours),
+        count(phases.len(), "phase")
+    );
+    let each = phases.iter().filter_map(|phase| {
+        let name = phase.report.pipeline.as_ref()?.split('.').next_back()?.to_owned();
+        Some(format!("{name} {}", time(phase.report.figures.makespan?, sum.time_unit)))
+    });
+    let each = each.collect::<Vec<_>>().join(", ");
+    let mut lines = vec![match sum.makespan {
+        Some(all) => Fact::new("makespan", time(all, sum.time_unit), each),
+        None => Fact::new("makespan", "not known", "units of time differ: give the phases costs, or models"),
+    }];
+    if sum.per_device.is_empty() {
+        lines.push(Fact::new("bytes", "not known", "only phases that all have a model are added up"));
+    }
+    let limit = |row: &DeviceTogether| row.limit_bytes.map_or_else(String::new, |limit| format!("of {}", bytes(limit)));
+    let rows = &sum.per_device;
+    let devices = Table::new(colours)
+        .left("device", 0, 7, |row: &DeviceTogether| format!("d{}", row.device))
+        .right("bytes", 0, 9, |row| bytes(row.peak_bytes))
+        .left("", 1, 0, limit)
+        .left("fullest in", 2, 10, |row| name(row.phase))
+        .right("kept by others", 2, 14, |row| bytes(row.kept_bytes))
+        .at_most(super::table::ROWS, "device")
+        .draw(rows);
+    apart([heading, facts(&lines, colours), if rows.is_empty() { String::new() } else { devices }])
+}
