@@ -31,7 +31,7 @@ pub fn check(schedule: &Schedule) -> Result<(), Diagnostics> {
 }
 
 /// A diagnostic per stage that is placed on a device that is not there.
-pub fn off_devices(placement: &Placement, n_devices: usize, line: Span) -> Diagnostics {
+fn off_devices(placement: &Placement, n_devices: usize, line: Span) -> Diagnostics {
     let off = placement.stages().filter_map(|stage| {
         let device = placement.devices_of(stage).iter().find(|device| device.index() >= n_devices)?;
         let message = format!("{stage} is placed on {device}, but there are {n_devices} devices");
