@@ -270,7 +270,7 @@ fn judged(case: &Case) -> Option<(u64, u64, Vec<u64>)> {
 #[test]
 fn random_lists_with_lanes_run_as_the_machine_says_and_hold_no_more() {
     let (mut accepted, mut stuck) = (0, 0);
-    for seed in 0..drawn(300, 6_000) as u64 {
+    for seed in 0..drawn(120, 6_000) as u64 {
         let mut dice = Dice(seed);
         let mut case = Case::random(&mut dice);
         if seed % 2 == 1 {
@@ -287,12 +287,12 @@ fn random_lists_with_lanes_run_as_the_machine_says_and_hold_no_more() {
             (ran, _) => panic!("seed {seed}: the machine {:?}, {}", ran.map(|_| "runs"), case.text()),
         }
     }
-    assert!(accepted > 100 && stuck > 20, "{accepted} accepted, {stuck} stuck");
+    assert!(accepted > 50 && stuck > 10, "{accepted} accepted, {stuck} stuck");
 }
 
 #[test]
 fn no_order_of_tasks_on_lanes_is_shorter_than_a_bound() {
-    for seed in 0..drawn(20, 300) as u64 {
+    for seed in 0..drawn(8, 300) as u64 {
         let mut dice = Dice(10_000 + seed);
         let mut case = Case::random(&mut dice);
         let mut found = Vec::new();
@@ -329,7 +329,7 @@ fn random_block(dice: &mut Dice) -> String {
 #[test]
 fn blocks_with_lanes_that_are_certified_run_for_every_number_of_microbatches() {
     let mut certified = 0;
-    for seed in 0..drawn(150, 3_000) as u64 {
+    for seed in 0..drawn(80, 3_000) as u64 {
         let text = random_block(&mut Dice(seed));
         let of = |microbatches: i64| {
             let mut request = Request::default();
@@ -350,7 +350,7 @@ fn blocks_with_lanes_that_are_certified_run_for_every_number_of_microbatches() {
             assert!(held.zip(allowed).all(|(held, allowed)| held <= allowed), "{microbatches}: {text}");
         }
     }
-    assert!(certified > 5, "{certified} are certified");
+    assert!(certified > 2, "{certified} are certified");
 }
 
 #[test]
@@ -379,6 +379,56 @@ fn a_pair_of_stages_with_parts_is_the_merge_that_one_would_write_by_hand() {
         schedule.orders.into_iter().flatten().map(|one| (one.task, one.at)).collect::<Vec<_>>()
     };
     assert_eq!(orders(&text), orders(&written));
+}
+
+#[test]
+fn parts_live_where_their_stage_does_for_every_microbatch() {
+    for table in 0..32 {
+        let devices: Vec<String> = (0..5).map(|microbatch| (table >> microbatch & 1).to_string()).collect();
+        let place = format!("[{}][m]", devices.join(", "));
+        let text = |parts: &str, lines: &str| {
+            format!(
+                "schedule x {{ stages 1 place s, m on {place} {parts} order d {{ for m in 0..M {{ if {place} == d {{ {lines} }} }} }} }}
+                pipeline p {{ devices 2 microbatches 5 schedule x }}"
+            )
+        };
+        let of = |text: &str| compiled("p.pipe", text, &Request::default());
+        let (whole, parts) = (of(&text("", "F[0, m] BW[0, m]")), of(&text("parts s = a, b", "F[0, m] BW[0, m]")));
+        assert!(whole.report.ok && parts.report.ok, "{place}: {:#?}", parts.diagnostics);
+        let busy = |found: &pipe_compiler::Compilation| -> Vec<_> {
+            found.report.per_device.iter().map(|device| device.busy.map(|busy| busy as u64)).collect()
+        };
+        let twice: Vec<_> = busy(&whole).into_iter().map(|busy| busy.map(|busy| 2 * busy)).collect();
+        assert_eq!(busy(&parts), twice, "{place}");
+    }
+}
+
+#[test]
+fn several_parts_of_one_name_take_turns_for_each_slice() {
+    let text = |order: &str| {
+        format!(
+            "schedule x {{ stages 1 slices 2 place s on 0 parts s = b, b order d {{ {order} BW[0] BW[0] }} }}
+            pipeline p {{ devices 1 microbatches 1 schedule x }}"
+        )
+    };
+    for order in [
+        "F.b[0, 0, 0] F.b[0, 0, 0] F.b[0, 0, 1] F.b[0, 0, 1]",
+        "F.b[0, 0, 0] F.b[0, 0, 1] F.b[0, 0, 0] F.b[0, 0, 1]",
+        "F[0] F[0]",
+    ] {
+        let found = compiled("p.pipe", &text(order), &Request::default());
+        assert!(found.report.ok, "{order}: {:#?}", found.diagnostics);
+    }
+}
+
+#[test]
+fn a_lane_part_without_a_backward_drops_out_beside_frozen_stages() {
+    let text = "schedule x { stages 2 place s on s lane l parts s = if s == 0 then a else x on l, a frozen s if s == 0
+        order d { repeat M { F[d] } if d == 1 { repeat M { BW[d] } } } }";
+    let mut request = Request::default();
+    request.choice.settings = vec![("devices".to_owned(), 2)];
+    let found = compiled("x.pipe", text, &request);
+    assert!(found.report.ok, "{:#?}", found.diagnostics);
 }
 
 #[test]

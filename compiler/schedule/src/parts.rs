@@ -200,7 +200,7 @@ impl StageParts {
                 sets.push(homes.map(|device| self.queue(*device, row, n_devices)));
             }
         }
-        Placement::repeated(self.parts.len(), sets, stages.repeats())
+        stages.with_stages(self.parts.len(), sets)
     }
 
     /// The rows of a stage, position by position in the order of the forward.

@@ -144,6 +144,12 @@ impl Placement {
         Self { n_stages, period: u32::try_from(period).unwrap_or(u32::MAX), repeats, sets, homes }
     }
 
+    /// Other stages on these sets of devices, which repeat as those of this placement do.
+    #[must_use]
+    pub fn with_stages(&self, n_stages: usize, sets: DeviceSets) -> Self {
+        Self { repeats: self.repeats, ..Self::repeated(n_stages, sets, Some(self.period)) }
+    }
+
     fn set(&self, stage: StageId, microbatch: MicrobatchId) -> usize {
         let phase = if self.period == 1 { 0 } else { microbatch.0 % self.period };
         phase as usize * self.n_stages + stage.index()

@@ -302,11 +302,12 @@ impl TargetArguments {
         self.compile_for(&Request { program: true, ..self.request() })
     }
 
-    /// The phases of the pipeline that is asked for, which are pipelines of their own. Empty if it has none. Fails as
-    /// [`Self::compile_for`] does.
+    /// The phases of the pipeline that is asked for, which are pipelines of their own. Empty if it has none, and if
+    /// the target is no `.pipe` file. Fails as [`Self::compile_for`] does.
     pub(crate) fn phases(&self) -> Result<Vec<String>, Failure> {
-        let is_source = !self.target.ends_with(".ir") && self.target != STANDARD_INPUT && self.megatron.is_none();
-        if !is_source || self.schedule.is_some() {
+        // What is no file is read once, by who compiles it.
+        let is_source = self.target.ends_with(".pipe") && Path::new(&self.target).is_file();
+        if !is_source || self.schedule.is_some() || self.megatron.is_some() {
             return Ok(Vec::new());
         }
         let (root, folder) = self.read()?;

@@ -13,6 +13,11 @@ use pipe_syntax::diagnostic::{Code, Diagnostic};
 /// Rule of both: stage s lives on rank s % D, for every microbatch.
 fn in_turn(analysis: &Analysis) -> Option<Diagnostic> {
     let (schedule, n) = (&analysis.schedule, analysis.schedule.n_devices());
+    if !schedule.parts.is_empty() {
+        let message = "stages have parts, and Megatron runs whole stages";
+        let error = Diagnostic::error(Code::CannotExport, schedule.span, "this schedule", message);
+        return Some(error.help("leave `parts` out"));
+    }
     let placement = &schedule.placement;
     let stage = placement.stages().find(|stage| {
         let homes = placement.devices_of(*stage);

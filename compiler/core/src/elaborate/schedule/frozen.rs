@@ -23,7 +23,9 @@ pub(super) fn apply<'a>(writer: &mut Writer<'a>, line: &'a FrozenStages, graph: 
     freeze(schedule, graph, |row| frozen[parts.stage_of(row).index()]);
     let mut superfluous = BTreeMap::new();
     for scheduled in tasks.iter().flatten() {
-        if schedule.frozen.kind(scheduled.task.kind, scheduled.task.stage).is_none() {
+        // What is on a lane says nothing about its stage.
+        let is_of_lane = schedule.parts.lane(scheduled.task.stage).is_some();
+        if !is_of_lane && schedule.frozen.kind(scheduled.task.kind, scheduled.task.stage).is_none() {
             superfluous.entry(scheduled.origin).or_insert(scheduled.task);
         }
     }

@@ -13,7 +13,7 @@ use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::scope::{Fault, Resolved};
 use pipe_syntax::limits::{MAX_TASKS, tasks};
 use pipe_syntax::source::Span;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What one turn of a loop costs, in operations.
 const TURN: u64 = 16;
@@ -37,7 +37,7 @@ pub(super) fn run<'a>(
         fused: BTreeSet::new(),
         loops: Vec::new(),
         order: Vec::new(),
-        several: BTreeSet::new(),
+        several: BTreeMap::new(),
         n_tasks: 0,
     };
     let n_queues = run.writer.n_devices as usize * (1 + run.writer.parts.lanes().len());
@@ -88,9 +88,9 @@ struct Run<'w, 'a> {
     loops: Vec<Loop<'a>>,
     /// Its list: what it computes, and what it starts on lanes.
     order: Vec<ScheduledTask>,
-    /// By kind, part and microbatch: what has run of parts whose stage has several of their name, and whose microbatch
-    /// was named.
-    several: BTreeSet<(TaskKind, usize, i64)>,
+    /// By kind, part, and microbatch and slice as they were named: how often parts ran whose stage has several of their
+    /// name.
+    several: BTreeMap<(TaskKind, usize, [i64; 2]), u32>,
     n_tasks: u64,
 }
 
@@ -238,14 +238,16 @@ impl<'a> Run<'_, 'a> {
             return Ok(all.pop());
         }
         let named = line.microbatch.as_ref().map(|code| self.writer.eval(code)).transpose()?;
+        let slice = line.slice.as_ref().map(|code| self.writer.eval(code)).transpose()?;
         let own = |rows: &Vec<usize>| parts::of_device(&self.writer.parts, rows, self.device);
         let Some(microbatch) = named else {
             let next = |rows: &Vec<usize>| self.next[line.kind.index()][own(rows)];
             return Ok(all.into_iter().min_by_key(next));
         };
-        let is_left = |rows: &Vec<usize>| !self.several.contains(&(line.kind, own(rows), microbatch));
-        let row = all.iter().find(|rows| is_left(rows)).map_or(first, own);
-        self.several.insert((line.kind, row, microbatch));
+        let work = [microbatch, slice.unwrap_or(-1)];
+        let times = |row: &usize| self.several.get(&(line.kind, *row, work)).copied().unwrap_or(0);
+        let row = all.iter().map(own).min_by_key(times).unwrap_or(first);
+        *self.several.entry((line.kind, row, work)).or_default() += 1;
         Ok(Some(vec![row]))
     }
 
