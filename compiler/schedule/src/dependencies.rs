@@ -120,7 +120,7 @@ impl Dependencies {
         Self { recomputes, ..self }
     }
 
-    /// The same dependencies, but the stages and microbatches that recompute are those of `other`.
+    /// The same dependencies, with the recomputation of `other`.
     #[must_use]
     pub fn with_recomputation_of(self, other: &Self) -> Self {
         Self { recomputes: other.recomputes.clone(), recomputed: other.recomputed.clone(), ..self }

@@ -1,7 +1,7 @@
 //! Orders as evidence: all tasks in an order in which nothing waits forever. [`crate::check::dependencies`] finds it.
 
 use crate::dependencies::{Dependencies, TaskTable};
-use crate::lanes::waits_at;
+use crate::parts::lanes::waits_at;
 use crate::schedule::Schedule;
 use crate::timing::latency::Latency;
 use crate::units::Ticks;

@@ -144,7 +144,7 @@ impl Placement {
         Self { n_stages, period: u32::try_from(period).unwrap_or(u32::MAX), repeats, sets, homes }
     }
 
-    /// Other stages on these sets of devices, which repeat as those of this placement do.
+    /// A placement of other stages with the same period. `sets` has the devices of one period.
     #[must_use]
     pub fn with_stages(&self, n_stages: usize, sets: DeviceSets) -> Self {
         Self { repeats: self.repeats, ..Self::repeated(n_stages, sets, Some(self.period)) }

@@ -144,7 +144,7 @@ impl DeviceTurn<'_> {
     }
 }
 
-/// What a task of so many microbatches is called: `F s0`, and `F s0 m1` if there are several.
+/// The name of a task of a turn: `F s0`, or `F s0 m1` if the turn has several microbatches.
 pub(super) fn block_task_name(schedule: &Schedule, task: &BlockTask, microbatches: u64) -> String {
     let name = schedule.kind_name(task.kind, task.stage);
     if microbatches == 1 { format!("`{name}`") } else { format!("`{name} {}`", task.microbatch) }

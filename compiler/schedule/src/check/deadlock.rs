@@ -6,7 +6,7 @@
 //! which a device stands, the shortest cycle is shown, even if that is further behind.
 
 use crate::dependencies::{Dependencies, TaskTable};
-use crate::lanes::waits_at;
+use crate::parts::lanes::waits_at;
 use crate::schedule::{Schedule, ScheduledTask};
 use pipe_ir::cycle::{Link, Need, cycles, window};
 use pipe_ir::ids::DeviceId;

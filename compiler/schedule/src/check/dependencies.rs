@@ -7,8 +7,8 @@
 
 use super::versions;
 use crate::dependencies::{Dependencies, TaskTable};
-use crate::lanes::waits_at;
 use crate::order::{Order, Position};
+use crate::parts::lanes::waits_at;
 use crate::schedule::Schedule;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::Task;

@@ -33,7 +33,7 @@ const FINALISTS: usize = 2;
 
 /// A shorter schedule of the same tasks under these costs, with the evidence that it runs to its end. The given one if
 /// none was found, if stages live on several devices, have parts or read earlier microbatches, or if microbatches or
-/// slices differ in what they keep. `saved`, by stage, limits the bytes of each device to those of the given order.
+/// slices differ in what they keep. `saved`, by stage, limits the bytes of each device to what the given order takes.
 pub fn reorder(schedule: Schedule, order: Order, costs: &Costs, saved: Option<&[Saved]>) -> (Schedule, Order) {
     let has_pairs = || schedule.orders.iter().flatten().any(|scheduled| scheduled.with_next);
     let reads_earlier = !schedule.graph.earlier().is_empty();

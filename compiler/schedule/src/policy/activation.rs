@@ -172,8 +172,8 @@ impl fmt::Display for Shares {
 }
 
 impl Shares {
-    /// The activations of so many stages, or of their parts. Exceptions about other stages are left out. If no part is
-    /// named, the first part on compute holds what its stage does.
+    /// The activations of each stage or part. Entries about stages that are not there say nothing. If no entry names a
+    /// part, the first part on compute holds the activation of its stage.
     ///
     /// # Errors
     /// Of how many parts an activation would have to be, if that is too many.

@@ -20,7 +20,7 @@ const TURN: u64 = 16;
 /// What it costs to refuse a task. Nothing comes of the schedule any more, so there need not be many.
 const REFUSAL: u64 = 20_000;
 
-/// The orders of all devices, and behind them those of their lanes; `place` is the line that says where stages live.
+/// The orders of all devices, followed by the orders of their lanes. `place` is the line with the homes of stages.
 pub(super) fn run<'a>(
     writer: &mut Writer<'a>,
     (order, device, body): (&'a ast::Order, usize, &Body<'a>),
@@ -418,7 +418,7 @@ impl<'a> Run<'_, 'a> {
         Ok(found.unwrap_or(all))
     }
 
-    /// Counts a task: `B` and `BW` take microbatches in turn, and `W` passes over those that ran `BW`.
+    /// Counts a task. `B` and `BW` share one count of microbatches. `W` skips a microbatch that ran `BW`.
     fn took(&mut self, line: &Line<'a>, stage: usize, nth: u32) -> Result<(), Fault> {
         let [input, weight, both] =
             [TaskKind::BackwardInput, TaskKind::BackwardWeight, TaskKind::Backward].map(TaskKind::index);

@@ -1,8 +1,8 @@
 //! Costs of parts: which parts of which stages an entry is about.
 //!
-//! `F` is about every part on compute, and `F.dispatch` about every part of that name. `F[2]` and `F.dispatch[2]` are
-//! about those of a stage. What is on a lane takes one unit unless something names it. Entries about names come before
-//! those about stages, and these before those about all.
+//! `F` sets the cost of every part on compute, and `F.dispatch` of every part with that name. `F[2]` and
+//! `F.dispatch[2]` set it for one stage. A part on a lane takes one unit unless an entry names it. `F.dispatch[2]` wins
+//! over `F.dispatch`, that wins over `F[2]`, and that wins over `F`.
 
 use super::{CostName, Entry, StageCosts};
 use crate::parts::StageParts;
@@ -14,7 +14,7 @@ use pipe_syntax::diagnostic::{Code, Diagnostic};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The parts of a name: all of them, or those of some stages.
+/// The parts with a name, of all stages or of some.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PartCost {
     /// The kind of task.

@@ -5,6 +5,8 @@
 //! of each device. Queues are numbered like devices: first the devices themselves, whose queue is compute, then the
 //! first lane of each device, then the second, and so on.
 
+pub mod lanes;
+
 use crate::placement::{DeviceSets, Placement};
 use crate::stage_graph::{Earlier, StageGraph};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
@@ -95,7 +97,7 @@ impl StageParts {
         &self.lanes
     }
 
-    /// The number of stages, of which there are `rows` in tables.
+    /// The number of stages. Without parts, each of the `rows` is one.
     pub fn n_stages(&self, rows: usize) -> usize {
         if self.is_empty() { rows } else { self.first.len() - 1 }
     }
@@ -164,7 +166,7 @@ impl StageParts {
         }
     }
 
-    /// The device that has a queue, of so many devices.
+    /// The device that a queue belongs to.
     pub fn device(&self, queue: DeviceId, n_devices: usize) -> DeviceId {
         if self.lanes.is_empty() { queue } else { DeviceId::from_index(queue.index() % n_devices.max(1)) }
     }
@@ -216,8 +218,8 @@ impl StageParts {
         all
     }
 
-    /// The graph of parts: those of a stage are a chain, and its last part is read by the first of other stages. What
-    /// devices run alone is read by the same device, or by all of them together.
+    /// The graph of parts. The parts of a stage are a chain. The first part of a stage reads the last parts of the
+    /// stages before it. A part that each device runs alone reads only the same device, if that part ran alone too.
     pub fn graph(&self, stages: &StageGraph) -> StageGraph {
         if self.is_empty() {
             return stages.clone();
