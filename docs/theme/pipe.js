@@ -5,7 +5,7 @@
 const KEYWORDS = `
   activation all and at auto behind block bubble checkpoint cost cut data device devices else every fill for from frozen
   host if import in input lane layer let loss memory microbatches minimum model none normal not numbers of offload
-  on ones optimizer or order output param parts peak phase pipeline place precision reads recompute reorder
+  on ones optimizer or order output param part parts peak phase pipeline place precision reads recompute reorder
   repeat require schedule seed slices slots speed stages steps synthetic then train warmup weight weights with zero zeros
 `;
 /// Smallest letters of code that is made narrower, in pixels.
@@ -67,6 +67,12 @@ past.href = "#mdbook-content";
 past.textContent = "Skip to the page";
 document.getElementById("mdbook-content").tabIndex = -1;
 document.body.prepend(past);
+// The list of pages has scrolled to this page, from where newer browsers would go on.
+if (!location.hash) {
+  document.body.tabIndex = -1;
+  document.body.focus({ preventScroll: true });
+  document.body.removeAttribute("tabindex");
+}
 
 function link(text, href) {
   const a = document.createElement("a");
