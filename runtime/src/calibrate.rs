@@ -132,7 +132,7 @@ pub fn rank_link(job: &Job, ranks: [Rank; 2], bytes: Bytes, times: u32) -> Resul
 /// first one is left out. One of them leads.
 fn rounds(channels: &Channels, (own, other): (usize, usize), region: Region, times: u32, leads: bool) -> Vec<Duration> {
     let (own, other) = (DeviceId::from_index(own), DeviceId::from_index(other));
-    channels.register(own);
+    channels.register(own, None);
     let turn = |end: End| {
         let token = TokenId(u32::from(end == End::Receive));
         let (from, to) = if end == End::Send { (own, other) } else { (other, own) };

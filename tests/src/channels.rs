@@ -81,7 +81,8 @@ impl Machine<'_> {
             Start::Send(to, class) => self.start((device, to), class, token, true),
             Start::Receive(from, class) => self.start((from, device), class, token, false),
             Start::Join(group) => self.join(device, group, token),
-            Start::Copy(_) => drop(self.ended.insert((device, token))),
+            // What a lane is given runs where it stands.
+            Start::Copy(_) | Start::Lane(_) => drop(self.ended.insert((device, token))),
         }
         true
     }

@@ -5,6 +5,7 @@ use crate::cases::{compile_text, files, read, root};
 use crate::mutation::subjects::pipelines;
 use crate::programs::{divided, program_of, stages_with_updates, stages_with_weights};
 use crate::schedules::{Dice, Size, random, replicated};
+use crate::slice::slice;
 use pipe_compiler::Request;
 use pipe_cuda::commands::{Call, CommandList, EventId, Home, Queue, Work};
 use pipe_ir::ids::{BufferId, DeviceId, GroupId};
@@ -114,7 +115,7 @@ pub fn programs() -> Result<Vec<(String, Verified)>, String> {
             }
         }
     }
-    for (name, text) in pipelines(2, 4).into_iter().chain(pipelines(4, 6)) {
+    for (name, text) in slice(3, pipelines(2, 4).into_iter().chain(pipelines(4, 6))) {
         let (compilation, _) = compile_text("test.pipe", &text, Path::new("."), &Request::default());
         compilation.program.map(|verified| push(name, verified.program().clone())).transpose()?;
     }

@@ -26,6 +26,7 @@ mod graphs;
 mod halves;
 mod ir;
 mod irregular;
+mod lanes;
 mod lowering;
 mod mapping;
 mod megatron;

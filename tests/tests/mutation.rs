@@ -10,7 +10,7 @@ use pipe_tests::mutation::kinds::Kind;
 use pipe_tests::mutation::machine::{self, Pace};
 use pipe_tests::mutation::subjects::{Breadth, Subject, kinds, subjects};
 use pipe_tests::schedules::Dice;
-use pipe_tests::slice::drawn;
+use pipe_tests::slice::{drawn, takes_all};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 fn narrow() -> Vec<Subject> {
@@ -20,14 +20,16 @@ fn narrow() -> Vec<Subject> {
 #[test]
 fn damage_is_found_or_harmless() {
     let subjects = narrow();
-    let count = drawn(1000, 1500) as u64;
+    let count = drawn(400, 1500) as u64;
     let seeds: Vec<u64> = (0..count).map(|number| seed_of(12, number)).collect();
     let findings = run(&subjects, &seeds, 4, &|_, _| {});
     assert!(findings.holes.is_empty(), "{:#?}", findings.holes);
     let (all, n_kinds) = (findings.all, findings.kinds.len());
-    assert_eq!((all.total(), n_kinds), (count, Kind::ALL.len()), "every kind of damage is tried: {:?}", findings.kinds);
-    assert!(SCHEDULES.iter().all(|(family, _)| findings.families.contains_key(*family)), "{:?}", findings.families);
-    assert!(2 * all.rejected > count && all.same > 25, "{all:?}");
+    assert_eq!(all.total(), count);
+    assert!(n_kinds >= drawn(60, Kind::ALL.len()), "kinds of damage that are tried: {:?}", findings.kinds);
+    let is_tried = |(family, _): &(&str, &str)| !takes_all() || findings.families.contains_key(*family);
+    assert!(SCHEDULES.iter().all(is_tried), "{:?}", findings.families);
+    assert!(2 * all.rejected > count && all.same > count / 40, "{all:?}");
 }
 
 #[test]
@@ -53,7 +55,7 @@ fn differs(subject: &Subject, program: &Program) -> bool {
 fn the_machine_of_fingerprints_sees_what_the_verifier_rejects() {
     let subjects = narrow();
     let (mut seen, mut rejected) = (0, 0);
-    for seed in 0..drawn(600, 1000) as u64 {
+    for seed in 0..drawn(250, 1000) as u64 {
         let subject = &subjects[seed as usize % subjects.len()];
         let mutant = damage(&subject.program, &mut Dice(seed));
         let moves = matches!(

@@ -7,6 +7,7 @@ use pipe_schedule::units::Ticks;
 use pipe_syntax::stdlib;
 use pipe_tests::blocks::request;
 use pipe_tests::cases::compiled;
+use pipe_tests::slice::slice;
 
 /// Makespan and longest span in units of time, and the most activations of a device.
 fn measured(name: &str, text: &str, (p, m): (i64, i64), costs: &str) -> (f64, f64, Vec<u64>) {
@@ -24,7 +25,7 @@ fn no_published_schedule_is_shorter_in_as_much_memory() {
     let data: serde_json::Value = serde_json::from_str(include_str!("../data/published_v.json")).expect("JSON");
     let rows = ["rows", "latency"].map(|part| data[part].as_array().expect("rows").clone()).concat();
     assert_eq!(rows.len(), 42);
-    for row in rows {
+    for row in slice(3, rows) {
         let number = |name: &str| row[name].as_f64().unwrap_or_default();
         let names: &[&str] = match row["schedule"].as_str() {
             Some("ZBV" | "zb_v") => &["zb_v", "v_zb"],

@@ -72,7 +72,9 @@ fn change(instruction: &mut Instruction, dice: &mut Dice) {
                 _ => *token = TokenId(other(token.0, dice)),
             }
         }
-        Instruction::CopyStart { token, .. } => *token = TokenId(other(token.0, dice)),
+        Instruction::CopyStart { token, .. } | Instruction::LaneStart { token, .. } => {
+            *token = TokenId(other(token.0, dice))
+        }
         Instruction::Wait { token } => *token = TokenId(other(token.0, dice)),
     }
 }

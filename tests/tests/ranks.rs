@@ -62,7 +62,7 @@ fn difference(program: &Arc<Verified>, n_ranks: u32, stress: Option<u64>, n_step
 #[test]
 fn every_standard_schedule_learns_the_same_bits_over_ranks() {
     let mut failures = Vec::new();
-    for (name, _) in slice(3, SCHEDULES) {
+    for (name, _) in slice(6, SCHEDULES) {
         let several = ["interleaved_1f1b", "looped_bfs", "grouped_interleaved", "interleaved_zb", "hanayo"];
         let devices = if several.contains(name) { 2 } else { 4 };
         let text = gpt(SIZES, devices, 8, name);
@@ -92,7 +92,7 @@ fn replicas_over_ranks_add_up_the_same_bits() {
         "precision bf16 zero 3",
         "precision bf16 offload activations",
     ];
-    for line in lines {
+    for line in slice(3, lines) {
         let program = replicas(line);
         let n_groups = program.program().groups.len();
         assert!(n_groups > 0, "{line}");

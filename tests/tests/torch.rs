@@ -17,6 +17,7 @@ use pipe_compiler::{Compilation, Request};
 use pipe_syntax::stdlib;
 use pipe_tests::cases::{compile_text, compiled, report, root};
 use pipe_tests::schedules::{Dice, SPAN};
+use pipe_tests::slice::{drawn, slice};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const VERSIONS: [&str; 5] = ["2.7", "2.9", "2.10", "2.14", "2.15"];
@@ -45,7 +46,7 @@ fn is_told(found: &Diagnostic, form: Form) -> bool {
 fn what_is_written_comes_back_as_the_same_schedule() {
     let (mut failures, mut n_written) = (Vec::new(), 0);
     for (name, _) in stdlib::SCHEDULES {
-        for (devices, microbatches) in [(2, 4), (4, 8), (8, 16)] {
+        for (devices, microbatches) in slice(2, [(4, 8), (2, 4), (8, 16)]).into_iter().take(drawn(1, 3)) {
             let compilation = standard(name, devices, microbatches);
             let Some(analysis) = compilation.analysis.as_ref().filter(|_| compilation.report.ok) else { continue };
             for version in VERSIONS.map(|version| version.parse::<Version>().expect("a version")) {
@@ -68,7 +69,7 @@ fn what_is_written_comes_back_as_the_same_schedule() {
             }
         }
     }
-    assert!(n_written > 300, "only {n_written} were written");
+    assert!(n_written > drawn(100, 300), "only {n_written} were written");
     report(&failures);
 }
 
@@ -368,7 +369,7 @@ fn the_verdict_on_damaged_tables_is_that_of_a_replay() {
         let analysis = compilation.analysis.as_ref().expect("an accepted schedule");
         let version: Version = "2.14".parse().expect("a version");
         let (sound, _) = export(analysis, Form::Transfers, version.into()).expect("PyTorch can run it");
-        for _ in 0..1_000 {
+        for _ in 0..drawn(300, 1_000) {
             let mut table = sound.clone();
             (0..=dice.below(4) / 3).for_each(|_| damage(&mut table, &mut dice));
             let text = table.to_string();
@@ -384,7 +385,7 @@ fn the_verdict_on_damaged_tables_is_that_of_a_replay() {
             }
         }
     }
-    assert!(counts.iter().flatten().all(|count| *count > 200), "{counts:?}");
+    assert!(counts.iter().flatten().all(|count| *count > drawn(50, 200)), "{counts:?}");
     // More communicators let more tables through, never fewer.
     let sound = counts.map(|[sound, ..]| sound);
     assert!(sound[0] < sound[1] && sound[1] < sound[2], "{sound:?}");

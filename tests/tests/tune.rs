@@ -84,6 +84,10 @@ fn bounds_leave_out_nothing_that_is_better() {
 
 #[test]
 fn bounds_leave_out_nothing_at_rates_that_differ_by_kind() {
+    // It takes minutes, and others look at some of it.
+    if !takes_all() {
+        return;
+    }
     let read = |rates: [(&str, u64); 3]| {
         let tasks =
             rates.map(|(kind, flops)| format!(r#"{{"stage": 0, "kind": "{kind}", "ns": 1, "flops": {flops}}}"#));
@@ -120,6 +124,10 @@ fn with_hosts(memory: &str, host: &str, may_offload: bool) -> Result<Problem, Di
 
 #[test]
 fn state_lives_with_the_hosts_where_nothing_better_fits() {
+    // It takes minutes, and others look at some of it.
+    if !takes_all() {
+        return;
+    }
     for (memory, host) in slice(2, [("24MiB", "40MiB"), ("16MiB", "1GiB")]) {
         is_best_with_hosts(memory, host);
     }
@@ -221,6 +229,10 @@ fn nodes_that_differ_are_filled_in_the_best_order() {
 /// said of what was left out.
 #[test]
 fn rows_whose_order_of_nodes_is_not_proved_are_not_final() {
+    // It takes minutes, and others look at some of it.
+    if !takes_all() {
+        return;
+    }
     let folder = root().join("tests/data/tune");
     let mut text = UNEVEN.replace("nodes = 3\ndevices = 2", "nodes = 5\ndevices = 1");
     let rows = r#"["-", 0.2, 2, 0.1, 1], [0.2, "-", 1, 2, 0.3], [2, 1, "-", 0.1, 0.2], [0.1, 2, 0.1, "-", 1], [1, 0.3, 0.2, 1, "-"]"#;
@@ -266,6 +278,10 @@ impl Workers for Stop {
 
 #[test]
 fn the_first_rows_are_known_before_the_last_and_something_fits_at_once() {
+    // It takes minutes, and others look at some of it.
+    if !takes_all() {
+        return;
+    }
     let problem = problem_of("tiny", "33MiB", &[]);
     let all = tuned(&problem, 1);
     let mut rows = Vec::new();
@@ -293,6 +309,10 @@ fn the_result_does_not_depend_on_threads() {
 
 #[test]
 fn what_is_never_better_is_not() {
+    // It takes minutes, and others look at some of it.
+    if !takes_all() {
+        return;
+    }
     for name in slice(2, ["tiny", "experts"]) {
         let best = pairs(&tuned(&problem_of(name, "1GiB", &[]), 1))[0].0;
         for held in [[("zero", 0)], [("sequence_parallel", 0)]] {

@@ -15,6 +15,7 @@ use pipe_tests::pipelines::{gpt, in_precision, verified};
 use pipe_tests::programs::{assert_read_back, divided, stages_with_updates};
 use pipe_tests::schedules::{Dice, Size, replicated};
 use pipe_tests::shared::{ADAMW, SIZES, STAGED, collectives, gatherings, held, learn, saved};
+use pipe_tests::slice::slice;
 use pipe_tests::training::{losses, start, steps};
 use proptest::prelude::*;
 use std::path::Path;
@@ -77,7 +78,7 @@ fn every_schedule_with_replicas_learns_the_same_bits() {
         (4, 3, "dp_interleaved"),
     ];
     let mut failures = Vec::new();
-    for (seed, (devices, microbatches, schedule)) in (0..).zip(cases) {
+    for (seed, (devices, microbatches, schedule)) in slice(3, (0..).zip(cases)) {
         let text = |line: &str| {
             let text = gpt(SIZES, devices, microbatches, &format!("{schedule} {line}"));
             text.replacen("pipeline", &format!("{INTERLEAVED} pipeline"), 1)

@@ -182,7 +182,7 @@ impl Graphs {
         if self.0.as_ref().is_none_or(|graph| graph.n_stages() != n_stages) {
             let call = pipeline.as_ref().and_then(|pipeline| pipeline.model.as_ref());
             // What is wrong with the model is said of the step at hand.
-            let graph = call.and_then(|call| pipe_model::graph_of(files, call, &parameters, n_stages));
+            let graph = call.and_then(|call| pipe_model::graph_of_rows(files, call, &parameters, &schedule));
             self.0 = Some(graph.unwrap_or_else(|| schedule.graph.clone()));
         }
         schedule.graph.clone_from(self.0.get_or_insert_default());

@@ -57,7 +57,9 @@ impl Walker {
                 LayerItem::Input { name } => (NameKind::Input, name, name.span),
                 LayerItem::Data { name, span, .. } => (NameKind::Data, name, *span),
                 LayerItem::Weight { name, span, .. } => (NameKind::Weight, name, *span),
-                LayerItem::Let(_) | LayerItem::Output { .. } | LayerItem::Loss { .. } => continue,
+                LayerItem::Let(_) | LayerItem::Part { .. } | LayerItem::Output { .. } | LayerItem::Loss { .. } => {
+                    continue;
+                }
             };
             let index = self.define(kind, name, whole, "");
             self.members.entry((owner, kind, name.text.clone())).or_insert(index);
@@ -67,7 +69,7 @@ impl Walker {
     pub(super) fn layer(&mut self, layer: &ast::Layer) {
         for item in &layer.items {
             match item {
-                LayerItem::Input { .. } => {}
+                LayerItem::Input { .. } | LayerItem::Part { .. } => {}
                 LayerItem::Data { shape, .. } => self.values(shape),
                 LayerItem::Weight { shape, init, .. } => {
                     self.values(shape);

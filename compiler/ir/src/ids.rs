@@ -74,6 +74,8 @@ ids! {
     ExecId "@"
     /// A row of the program's table of groups: devices that do something together.
     GroupId "g"
+    /// A row of the program's table of lanes: a queue of each device beside its list.
+    LaneId "l"
     /// A node of a tensor graph.
     NodeId "n"
 }

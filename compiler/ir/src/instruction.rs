@@ -4,7 +4,7 @@
 //! A row names the fields of an instruction with their [`crate::operand`] kinds, in the order of
 //! its text; a literal before a field is written before it.
 
-use crate::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, TokenId, ValueId};
+use crate::ids::{BufferId, DeviceId, ExecId, GroupId, LaneId, MicrobatchId, TokenId, ValueId};
 use crate::operand::{Alloc, Free, Kind, Read, Receive, Reduce, Send, Touch, Write};
 use crate::program::{Access, DeviceProgram, Program, Space};
 use crate::text::cursor::{Cursor, ParseError, Scope};
@@ -85,6 +85,11 @@ crate::words! {
     }
 }
 
+/// How many instructions behind a `lane.start` run on its lane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Count(pub u32);
+
 /// What an instruction starts, and who takes part in it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
@@ -96,6 +101,8 @@ pub enum Start {
     Join(GroupId),
     /// A copy between the device and its host, for which nobody else is needed.
     Copy(Direction),
+    /// Instructions on a lane of the device, for which nobody else is needed.
+    Lane(LaneId),
 }
 
 /// The beginning or the end of a lifespan.
@@ -277,7 +284,13 @@ instructions! {
     /// direction. Until the `wait`, the one that is read may be read, and the one that is written
     /// not be touched.
     CopyStart "copy.start" { buffer: Receive, "=" from: Send, direction: Direction, "->" token: TokenId }
-    /// Waits until the transfer, collective or copy has ended. Each token is waited for exactly once.
+    /// Queues the next N instructions, which are `wait`, `run` and `send.start`, on a lane of the device: a queue
+    /// beside its list. They run there one after the other, behind those that the lane was given before. Until the
+    /// `wait`, what they read may be read, and what they write, or wait for, not be touched, but by later ones of the
+    /// lane.
+    LaneStart "lane.start" { lane: LaneId, count: Count, "->" token: TokenId }
+    /// Waits until the transfer, collective or copy has ended, or the instructions on a lane. Each token is waited for
+    /// exactly once.
     Wait "wait" { token: TokenId }
 }
 
@@ -300,6 +313,7 @@ impl Instruction {
                 Some((token, Start::Join(group)))
             }
             Self::CopyStart { direction, token, .. } => Some((token, Start::Copy(direction))),
+            Self::LaneStart { lane, token, .. } => Some((token, Start::Lane(lane))),
             Self::Alloc { .. }
             | Self::Free { .. }
             | Self::Fill { .. }

@@ -12,6 +12,7 @@ mod index_vec;
 pub mod instruction;
 pub mod json;
 pub mod kernels;
+pub mod lanes;
 pub mod operand;
 pub mod program;
 pub mod python;

@@ -1,10 +1,10 @@
 //! Operand kinds: what a field of an instruction is. The role of a buffer is its kind, so that
 //! nobody needs to know which instruction touches it in order to know how.
 
-use crate::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, TokenId, ValueId};
-use crate::instruction::{Class, Collective, Direction, Fill, OperandRange};
+use crate::ids::{BufferId, DeviceId, ExecId, GroupId, LaneId, MicrobatchId, TokenId, ValueId};
+use crate::instruction::{Class, Collective, Count, Direction, Fill, OperandRange};
 use crate::text::cursor::{Cursor, ParseError, Scope};
-use crate::text::print::{Names, push_id, push_name};
+use crate::text::print::{Names, push_id, push_name, push_number};
 
 /// How an instruction touches a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -152,6 +152,35 @@ impl Kind for ValueId {
 
     fn parse(cursor: &mut Cursor<'_>, scope: &mut Scope<'_>) -> Result<Self, ParseError> {
         scope.tables.value(cursor)
+    }
+}
+
+impl Kind for LaneId {
+    type Field = Self;
+    const SHAPE: &'static str = "lane";
+
+    fn write(field: Self, names: &Names<'_>, out: &mut String) {
+        match names.program.lanes.get(field.index()) {
+            Some(lane) => push_name(out, lane),
+            None => push_id(out, Self::PREFIX, field.0),
+        }
+    }
+
+    fn parse(cursor: &mut Cursor<'_>, scope: &mut Scope<'_>) -> Result<Self, ParseError> {
+        scope.tables.lane(cursor)
+    }
+}
+
+impl Kind for Count {
+    type Field = Self;
+    const SHAPE: &'static str = "N";
+
+    fn write(field: Self, _: &Names<'_>, out: &mut String) {
+        push_number(out, u64::from(field.0));
+    }
+
+    fn parse(cursor: &mut Cursor<'_>, _: &mut Scope<'_>) -> Result<Self, ParseError> {
+        cursor.small("a number of instructions").map(Self)
     }
 }
 

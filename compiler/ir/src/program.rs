@@ -250,6 +250,9 @@ pub struct Program {
     /// Devices that reduce gradients together, in the order in which their buffers are added up.
     #[serde(default)]
     pub groups: Vec<Vec<DeviceId>>,
+    /// The names of the queues that each device has beside its list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lanes: Vec<String>,
     /// What buffers may hold.
     pub values: Vec<Value>,
     /// What devices can run.

@@ -53,6 +53,7 @@ mod chunks;
 mod collectives;
 mod emit;
 mod halves;
+mod lists;
 pub mod offload;
 mod order;
 mod program_tables;
@@ -63,7 +64,7 @@ mod transfers;
 use crate::offload::copied::Traffic;
 use crate::reductions::reductions;
 use emit::Elsewhere;
-use pipe_ir::ids::{DeviceId, MicrobatchId};
+use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::program::{DeviceProgram, Program};
 use pipe_ir::training::Training;
 use pipe_ir::units::Bytes;
@@ -71,6 +72,7 @@ use pipe_ir::units::capacity::Capacity;
 use pipe_model::stage_set::StageSet;
 use pipe_schedule::block::async_window::updates;
 use pipe_schedule::dependencies::Dependencies;
+use pipe_schedule::parts::StageParts;
 use pipe_schedule::placement::names;
 use pipe_schedule::policy::offload::Offload;
 use pipe_schedule::policy::zero::Zero;
@@ -110,40 +112,49 @@ pub struct Options {
     pub apart: Vec<bool>,
 }
 
-/// Says why a schedule has no program. An instruction runs a whole stage on one device. So a stage on several devices
-/// at once would have to be divided among them, and parts of stages have no instructions.
+/// Says why a schedule has no program. An instruction runs a stage, or a part of one, on one device. So a stage on
+/// several devices at once would have to be divided among them. And instructions of a list are put in one order with
+/// those of its lanes, which some schedules with lanes do not have.
 pub fn undivided(schedule: &Schedule) -> Option<Diagnostic> {
-    if !schedule.parts.is_empty() {
-        let message = format!("`{}` runs parts of stages, and what each part computes is not known", schedule.name);
-        let error = Diagnostic::error(Code::UndividedStage, schedule.span, "this has no instructions", message);
-        return Some(error.help("leave `parts` out; `check` and `plot` take schedules with parts"));
-    }
-    let stage = schedule.placement.spread_stage()?;
-    let devices = names(schedule.placement.devices(stage, MicrobatchId(0)));
-    let message =
-        format!("{stage} lives on {devices} at once, and how its tensors are divided among them is not known");
+    let rows = (0..schedule.n_stages()).map(StageId::from_index);
+    let alone = rows.filter_map(|row| schedule.parts.part(row)).find(|part| part.member.is_some());
+    let Some(stage) = schedule.placement.spread_stage().or(alone.map(|part| part.stage)) else {
+        return lists::stops(schedule);
+    };
+    let queues = schedule.placement.devices(stage, MicrobatchId(0)).iter();
+    let devices: Vec<DeviceId> = queues.map(|queue| schedule.parts.device(*queue, schedule.n_devices())).collect();
+    let (devices, name) = (names(&devices), schedule.stage_name(stage));
+    let message = format!("{name} lives on {devices} at once, and how its tensors are divided among them is not known");
     let error = Diagnostic::error(Code::UndividedStage, schedule.placement_span, "this has no instructions", message);
     Some(error.help("place every stage on one device; `check`, `plot` and `search` take several"))
 }
 
 /// Writes the program of a schedule that was found to run to its end, with the times of its tasks.
 pub fn lower(schedule: &Schedule, timeline: &Timeline, set: &StageSet, options: &Options) -> Program {
-    let (apart, transfers) = write(schedule, timeline, set, options);
+    let parts = &schedule.parts;
+    let listed;
+    let (schedule, timeline) = if parts.lanes().is_empty() {
+        (schedule, timeline)
+    } else {
+        listed = lists::of(schedule, timeline);
+        (&listed.0, &listed.1)
+    };
+    let (apart, transfers) = write((schedule, parts), timeline, set, options);
     let Some(firsts) = halves::found((schedule, timeline, set), options, (&apart, &transfers)) else { return apart };
     halves::least(apart, &firsts, |firsts| {
         let (schedule, timeline) = halves::joined(schedule, timeline, firsts);
-        write(&schedule, &timeline, set, options).0
+        write((&schedule, parts), &timeline, set, options).0
     })
 }
 
 /// The program in which every task is a run, and what crosses between its devices.
 fn write(
-    schedule: &Schedule,
+    (schedule, parts): (&Schedule, &StageParts),
     timeline: &Timeline,
     set: &StageSet,
     options: &Options,
 ) -> (Program, transfers::Transfers) {
-    let mut work = program_tables::ProgramTables::new(schedule, set, (options.offload, options.zero));
+    let mut work = program_tables::ProgramTables::new((schedule, parts), set, (options.offload, options.zero));
     // Only where blocks run on does a task wait for more than what it reads.
     let dependencies = schedule.window.as_ref().map(|_| Dependencies::of(schedule));
     let order = order::GlobalOrder::new(schedule, timeline, &work, dependencies.as_ref());
@@ -161,6 +172,7 @@ fn write(
         slice_shares: schedule.shares.clone(),
         n_steps: schedule.n_steps(),
         lags: lags(schedule),
+        lanes: parts.lanes().iter().map(|lane| lane.to_string()).collect(),
         groups,
         values: work.values,
         execs: work.execs,

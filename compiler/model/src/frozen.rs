@@ -1,7 +1,7 @@
 //! Frozen stages of a model: finds those whose weights are all frozen, and freezes the weights of frozen stages.
 
 use crate::pipeline::ModelCall;
-use crate::{Model, Weight, cut, elaborate};
+use crate::{Model, Weight, elaborate, layers_of};
 use pipe_ir::ids::StageId;
 use pipe_schedule::schedule::Schedule;
 use pipe_syntax::ast::{Declaration, File, LayerItem, ModelItem};
@@ -10,9 +10,9 @@ use pipe_syntax::expr::arguments::Values;
 use pipe_syntax::files::Files;
 use std::ops::Range;
 
-/// By stage, whether all of its weights are frozen. Empty if no weight is frozen, if the model has an error, or if it
-/// has fewer layers than `n_stages`.
-pub fn of_model(files: &Files, call: &ModelCall, parameters: &Values, n_stages: usize) -> Vec<bool> {
+/// By stage or part of a schedule, whether all of its weights are frozen. Empty if no weight is frozen, if the model
+/// has an error, or if its layers are not those of the schedule.
+pub fn of_model(files: &Files, call: &ModelCall, parameters: &Values, schedule: &Schedule) -> Vec<bool> {
     // Most models are not asked.
     if !files.all().any(mentions) {
         return Vec::new();
@@ -21,7 +21,7 @@ pub fn of_model(files: &Files, call: &ModelCall, parameters: &Values, n_stages: 
     if !model.layers.iter().flat_map(|layer| &layer.weights).any(|weight| is_frozen(&model, weight)) {
         return Vec::new();
     }
-    let layers = cut(&model, call, n_stages, call.span).unwrap_or_default();
+    let layers = layers_of(&model, call, schedule).unwrap_or_default();
     let trains = |layers: &Range<usize>| {
         let mut weights = model.layers[layers.clone()].iter().flat_map(|layer| &layer.weights);
         weights.any(|weight| !is_frozen(&model, weight))

@@ -13,6 +13,7 @@ mod language;
 mod mixed;
 mod partition;
 pub mod pipeline;
+mod rows;
 mod slicing;
 mod stages;
 #[cfg(test)]
@@ -29,6 +30,7 @@ pub use stages::{Kinds, StageRequest, saved_bytes, stage_set, stages, symbolic};
 use pipe_ir::graph::{DType, TensorType};
 use pipe_ir::ids::NodeId;
 use pipe_ir::value::Init;
+use pipe_schedule::schedule::Schedule;
 use pipe_schedule::stage_graph::StageGraph;
 use pipe_schedule::window::Window;
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
@@ -39,6 +41,7 @@ use pipeline::{Elaborated, ModelCall, Pipeline};
 use stage_set::StageSet;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What the devices of a pipeline run. A schedule without a model gets abstract stages.
 ///
@@ -64,7 +67,7 @@ pub fn stage_set_of(files: &Files, elaborated: &Elaborated, kinds: &[Kinds]) -> 
         return Ok(set);
     };
     let mut model = elaborate(files, call, &elaborated.parameters)?;
-    let layers = cut(&model, call, kinds.len(), schedule.span).map_err(|found| vec![found])?;
+    let layers = layers_of(&model, call, schedule).map_err(|found| vec![found])?;
     if let Some(unfilled) = pipeline.and_then(|pipeline| unfilled(&model, pipeline)) {
         return Err(vec![unfilled]);
     }
@@ -137,6 +140,20 @@ pub fn graph_of(files: &Files, call: &ModelCall, parameters: &Values, n_stages: 
     Some(stages::ports::graph(&model, &layers))
 }
 
+/// Which rows of a schedule's tables read which: stages, or their parts. None where something is wrong with the model,
+/// or its layers are not those of the schedule.
+pub fn graph_of_rows(files: &Files, call: &ModelCall, parameters: &Values, schedule: &Schedule) -> Option<StageGraph> {
+    let model = elaborate(files, call, parameters).ok()?;
+    let layers = layers_of(&model, call, schedule).ok()?;
+    Some(stages::ports::graph(&model, &layers))
+}
+
+/// The layers of each row of a schedule's tables: of each stage, or of each of its parts.
+fn layers_of(model: &Model, call: &ModelCall, schedule: &Schedule) -> Result<Vec<Range<usize>>, Diagnostic> {
+    let stages = cut(model, call, schedule.n_whole_stages(), schedule.span)?;
+    rows::rows(model, stages, schedule)
+}
+
 /// The layers of each stage: as the pipeline says, or so that the forward pass of the most expensive one is as cheap as
 /// possible. Another schedule that `require` compares with may have
 /// another number of stages: the written cut is then not used.
@@ -144,8 +161,12 @@ fn cut(model: &Model, call: &ModelCall, n_stages: usize, schedule: Span) -> Resu
     if let Some((layers, span)) = call.cut.as_ref().filter(|(layers, _)| layers.len() == n_stages) {
         return written_cut(model, layers, *span);
     }
-    let costs: Vec<u64> = model.layers.iter().map(Layer::flops).collect();
-    partition(&costs, n_stages).ok_or_else(|| {
+    let flops = |pieces: &Range<usize>| {
+        model.layers[pieces.clone()].iter().fold(0_u64, |sum, layer| sum.saturating_add(layer.flops()))
+    };
+    let costs: Vec<u64> = model.written.iter().map(flops).collect();
+    let cut = partition(&costs, n_stages).map(|cut| cut.into_iter().map(|layers| pieces(model, layers)).collect());
+    cut.ok_or_else(|| {
         let n_layers = costs.len();
         let message =
             format!("the schedule has {n_stages} stages, but the model `{}` has only {n_layers} layers", model.name);
@@ -155,13 +176,18 @@ fn cut(model: &Model, call: &ModelCall, n_stages: usize, schedule: Span) -> Resu
     })
 }
 
+/// What layers of the text are in the model.
+fn pieces(model: &Model, written: Range<usize>) -> Range<usize> {
+    model.written[written.start].start..model.written[written.end - 1].end
+}
+
 /// Rule: a cut that is written has all layers of the model.
 fn written_cut(model: &Model, layers: &[usize], span: Span) -> Result<Vec<Range<usize>>, Diagnostic> {
-    let (n_layers, n_cut) = (model.layers.len(), layers.iter().sum::<usize>());
+    let (n_layers, n_cut) = (model.written.len(), layers.iter().sum::<usize>());
     if n_cut == n_layers {
         let ends = layers.iter().scan(0, |end, count| {
             *end += count;
-            Some(*end - count..*end)
+            Some(pieces(model, *end - count..*end))
         });
         return Ok(ends.collect());
     }
@@ -184,8 +210,10 @@ pub struct Model {
     pub precision: DType,
     /// Tensors of a microbatch, by [`Leaf::Data`].
     pub data: Vec<DataTensor>,
-    /// Each after those that it reads.
+    /// Each after those that it reads. One that the text divides into parts is several.
     pub layers: Vec<Layer>,
+    /// By layer of the text: which of these it is.
+    pub written: Vec<Range<usize>>,
 }
 
 /// A tensor of the microbatch's data.
@@ -202,6 +230,8 @@ pub struct DataTensor {
 pub struct Layer {
     /// Its position in the model and the name of its declaration: `3.block`.
     pub name: String,
+    /// The part of that layer that it computes, or a piece of. None if the layer is a whole.
+    pub part: Option<Arc<str>>,
     /// Where the model calls it.
     pub span: Span,
     /// The layers before it whose outputs flow in, by [`Leaf::Activation`].

@@ -150,8 +150,21 @@ class CopyStart(Instruction):
 
 
 @dataclass(frozen=True)
+class LaneStart(Instruction):
+    """Queues the next N instructions, which are `wait`, `run` and `send.start`, on a lane of the device: a
+    queue beside its list."""
+
+    WORD: ClassVar[str] = "lane.start"
+    TEXT: ClassVar[str] = "lane.start l{lane} N{count} -> !{token}"
+
+    lane: int
+    count: int
+    token: int
+
+
+@dataclass(frozen=True)
 class Wait(Instruction):
-    """Waits until the transfer, collective or copy has ended."""
+    """Waits until the transfer, collective or copy has ended, or the instructions on a lane."""
 
     WORD: ClassVar[str] = "wait"
     TEXT: ClassVar[str] = "wait !{token}"

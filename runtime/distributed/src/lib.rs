@@ -38,6 +38,6 @@ pub use lost::{Ailment, How, Lost, Position, Process};
 pub use profile::{Amount, Entry, Profile};
 pub use rank::{Division, Rank};
 pub use remote::RankView;
-pub use report::{DeviceStep, Joined, Nanos, Span, StepReport, Used, UsedGpu};
+pub use report::{DeviceStep, Joined, LaneStep, Nanos, Span, StepReport, Used, UsedGpu};
 pub use transports::{job_of_threads, store};
 pub use wire::{Cut, Signs, Tag, Wire};

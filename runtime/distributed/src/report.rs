@@ -62,6 +62,31 @@ pub struct UsedGpu {
     pub devices: Vec<DeviceId>,
 }
 
+/// What a lane of a device did in a step.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct LaneStep {
+    /// Time inside executables.
+    pub busy: Nanos,
+    /// The part of that in which the device was inside executables of its list.
+    pub hidden: Nanos,
+    /// Every run, if a trace was asked for.
+    pub spans: Vec<Span>,
+}
+
+impl LaneStep {
+    /// What a lane ran, beside what its device ran: both in the order of time.
+    pub fn new(spans: Vec<Span>, beside: &[Span]) -> Self {
+        let busy = Nanos(spans.iter().map(|span| span.end.0 - span.start.0).sum());
+        let (mut hidden, mut first) = (0, 0);
+        for span in &spans {
+            first += beside[first..].partition_point(|other| other.end <= span.start);
+            let overlaps = beside[first..].iter().take_while(|other| other.start < span.end);
+            hidden += overlaps.map(|other| span.end.min(other.end).0 - span.start.max(other.start).0).sum::<u64>();
+        }
+        Self { busy, hidden: Nanos(hidden), spans }
+    }
+}
+
 /// A device's part of a step.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct DeviceStep {
@@ -81,8 +106,11 @@ pub struct DeviceStep {
     pub high_water: Bytes,
     /// The same of the host's memory.
     pub host: Used,
-    /// Every run, if a trace was asked for.
+    /// Every run of its list, if a trace was asked for.
     pub spans: Vec<Span>,
+    /// By lane of the program, if it has any.
+    #[serde(default)]
+    pub lanes: Vec<LaneStep>,
     /// Every collective, if a trace was asked for, in the order in which they were waited for.
     pub joined: Vec<Joined>,
     /// What was emitted.
@@ -160,5 +188,20 @@ impl StepReport {
     pub fn makespan(&self) -> Nanos {
         let (start, end) = self.extent();
         Nanos(end.0.saturating_sub(start.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_lane_hides_is_where_both_run() {
+        let span =
+            |start, end| Span { exec: ExecId(0), microbatch: MicrobatchId(0), start: Nanos(start), end: Nanos(end) };
+        let beside = [span(0, 10), span(12, 20), span(30, 40)];
+        let lane = LaneStep::new(vec![span(5, 14), span(18, 25), span(25, 35)], &beside);
+        assert_eq!((lane.busy, lane.hidden), (Nanos(26), Nanos(5 + 2 + 2 + 5)));
+        assert_eq!(LaneStep::new(vec![span(1, 3)], &[]).hidden, Nanos(0));
     }
 }

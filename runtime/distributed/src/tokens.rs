@@ -1,9 +1,10 @@
-//! Tokens: what a device waits for. One is marked when its transfer, collective or copy has ended.
+//! Tokens: what a device waits for. One is marked when its transfer, collective or copy has ended, or what a lane was
+//! given.
 
 use crate::fault::Fault;
 use crate::lost::Position;
 use crate::memory::Region;
-use pipe_ir::ids::{DeviceId, TokenId};
+use pipe_ir::ids::{DeviceId, LaneId, TokenId};
 use pipe_ir::instruction::{Class, Start};
 use pipe_ir::program::Program;
 use pipe_ir::verify::List;
@@ -41,27 +42,29 @@ struct DeviceTokens {
     marks: Vec<AtomicBool>,
     /// See [`Position::pack`].
     position: AtomicU64,
-    thread: OnceLock<Thread>,
+    /// The one that executes its list, and then those of its lanes.
+    threads: Vec<OnceLock<Thread>>,
 }
 
 /// Turns of a waiting device before it sleeps: the other end often comes soon, but cores are shared.
 const YIELDS: u32 = 32;
 
 impl Tokens {
-    /// So many of each device; where there are none, it only says where it is.
-    pub fn new(counts: impl Iterator<Item = u32>) -> Self {
+    /// So many of each device, which has so many lanes; where there are none, it only says where it is.
+    pub fn new(counts: impl Iterator<Item = u32>, n_lanes: usize) -> Self {
         let device = |count: u32| DeviceTokens {
             marks: (0..count).map(|_| AtomicBool::new(false)).collect(),
             position: AtomicU64::new(0),
-            thread: OnceLock::new(),
+            threads: (0..=n_lanes).map(|_| OnceLock::new()).collect(),
         };
         Self { devices: counts.map(device).collect(), poisoned: AtomicBool::new(false) }
     }
 
-    /// Says which thread waits for a device's tokens; before its first wait.
-    pub fn register(&self, device: DeviceId) {
+    /// Says which thread waits for a device's tokens, in its list or on a lane; before its first wait.
+    pub fn register(&self, device: DeviceId, lane: Option<LaneId>) {
         // A second registration names the same thread.
-        let _ = self.devices[device.index()].thread.set(thread::current());
+        let place = lane.map_or(0, |lane| lane.index() + 1);
+        let _ = self.devices[device.index()].threads[place].set(thread::current());
     }
 
     /// A device is at an instruction.
@@ -72,7 +75,7 @@ impl Tokens {
     /// Ends all waits, now and later.
     pub fn poison(&self) {
         self.poisoned.store(true, Ordering::Release);
-        for thread in self.devices.iter().filter_map(|device| device.thread.get()) {
+        for thread in self.devices.iter().flat_map(|device| &device.threads).filter_map(OnceLock::get) {
             thread.unpark();
         }
     }
@@ -112,9 +115,7 @@ impl Tokens {
     pub fn mark(&self, posted: Posted) {
         let device = &self.devices[posted.device.index()];
         device.marks[posted.token.index()].store(true, Ordering::Release);
-        if let Some(thread) = device.thread.get() {
-            thread.unpark();
-        }
+        device.threads.iter().filter_map(OnceLock::get).for_each(Thread::unpark);
     }
 }
 
@@ -129,7 +130,7 @@ pub fn queues_of(program: &Program) -> impl Iterator<Item = QueueName> {
         device.setup.iter().chain(&device.step).filter_map(move |instruction| match instruction.starts()?.1 {
             Start::Send(to, class) => Some((own, to, class)),
             Start::Receive(from, class) => Some((from, own, class)),
-            Start::Join(_) | Start::Copy(_) => None,
+            Start::Join(_) | Start::Copy(_) | Start::Lane(_) => None,
         })
     })
 }

@@ -15,10 +15,11 @@ use crate::values::random::mix;
 use copies::{Copies, Copy};
 use groups::Group;
 use pipe_distributed::collective::Part;
+use pipe_distributed::memory::Region;
 use pipe_distributed::remote::Remote;
 use pipe_distributed::tokens::{End, Posted, Tokens, locked, queues_of};
 use pipe_distributed::{Fault, Profile, RankView, RunError};
-use pipe_ir::ids::{DeviceId, GroupId, TokenId};
+use pipe_ir::ids::{DeviceId, GroupId, LaneId, TokenId};
 use pipe_ir::instruction::{Class, Direction};
 use pipe_ir::program::Program;
 use pipe_ir::verify::List;
@@ -55,8 +56,8 @@ impl Channels {
     pub(crate) fn new(program: &Program, stress: Option<u64>, rank_view: Option<&RankView>) -> Result<Self, RunError> {
         let is_here = |device: DeviceId| rank_view.is_none_or(|rank_view| rank_view.has(device));
         let devices = (0..).map(DeviceId).zip(&program.devices);
-        let tokens = Tokens::new(devices.map(|(id, device)| if is_here(id) { device.n_tokens } else { 0 }));
-        let tokens = Arc::new(tokens);
+        let counts = devices.map(|(id, device)| if is_here(id) { device.n_tokens } else { 0 });
+        let tokens = Arc::new(Tokens::new(counts, program.lanes.len()));
         let mut queues: BTreeMap<_, Mutex<Queue>> = BTreeMap::new();
         for queue in queues_of(program) {
             if is_here(queue.0) && is_here(queue.1) {
@@ -80,9 +81,14 @@ impl Channels {
         Ok(Self { queues, groups, copies, remote, tokens, couriers: Mutex::new(couriers) })
     }
 
-    /// Says which thread waits for a device's tokens; before its first wait.
-    pub(crate) fn register(&self, device: DeviceId) {
-        self.tokens.register(device);
+    /// Says which thread waits for a device's tokens, in its list or on a lane; before its first wait.
+    pub(crate) fn register(&self, device: DeviceId, lane: Option<LaneId>) {
+        self.tokens.register(device, lane);
+    }
+
+    /// What a lane was given has ended.
+    pub(crate) fn mark(&self, device: DeviceId, token: TokenId) {
+        self.tokens.mark(Posted { device, token, region: Region::EMPTY });
     }
 
     /// Posts one end of a transfer; pairs it if the other end is there.

@@ -35,7 +35,7 @@ type Case = (Collective, u64, bool);
 /// What a device has in the end of each collective, if it is a member. Numbers depend on the device and the case.
 fn work(channels: &Channels, members: &[u32], device: u32, cases: &[Case]) -> Vec<Vec<u8>> {
     let Some(position) = members.iter().position(|member| *member == device) else { return Vec::new() };
-    channels.register(DeviceId(device));
+    channels.register(DeviceId(device), None);
     let mut found = Vec::new();
     for (case, (collective, bytes, is_apart)) in cases.iter().enumerate() {
         let own = share(Bytes(*bytes), members.len(), position);

@@ -2,20 +2,22 @@
 //!
 //! This is the only place that knows what every instruction does at run time.
 
+mod lanes;
 pub mod ledger;
 mod pool;
 pub(crate) mod threads;
 
 use crate::channels::Channels;
 use crate::devices::Device;
+use crate::executor::lanes::{Given, Lanes};
 use crate::executor::ledger::Ledger;
 use crate::values::random::Counter;
 use pipe_distributed::collective::Part;
 use pipe_distributed::tokens::{End, Posted};
-use pipe_distributed::{DeviceStep, Fault, Joined, Nanos, RunError, Span};
+use pipe_distributed::{DeviceStep, Fault, Joined, LaneStep, Nanos, Profile, RunError, Span};
 use pipe_ir::graph::DType;
 use pipe_ir::ids::{BufferId, DeviceId, GroupId, MicrobatchId, TokenId};
-use pipe_ir::instruction::{Collective, Instruction};
+use pipe_ir::instruction::{Collective, Count, Instruction};
 use pipe_ir::program::{Access, DeviceProgram, Program, Space};
 use pipe_ir::verify::{List, Verified};
 use std::collections::BTreeMap;
@@ -46,6 +48,7 @@ pub(crate) struct Executor {
     pub(crate) id: DeviceId,
     program: Arc<Verified>,
     device: Box<dyn Device>,
+    lanes: Lanes,
     channels: Arc<Channels>,
     ledger: Ledger,
     /// The microbatch of each `emit` of a step, in order.
@@ -78,7 +81,7 @@ impl Executor {
     pub(crate) fn new(
         program: Arc<Verified>,
         id: DeviceId,
-        device: Box<dyn Device>,
+        (device, lanes): (Box<dyn Device>, Lanes),
         channels: Arc<Channels>,
         stress: Option<u64>,
     ) -> Self {
@@ -91,6 +94,7 @@ impl Executor {
             id,
             program,
             device,
+            lanes,
             channels,
             ledger,
             emitted,
@@ -107,15 +111,26 @@ impl Executor {
         self.trace = trace;
     }
 
-    pub(crate) fn device(&self) -> &dyn Device {
-        &*self.device
+    /// Where the time went, if it was asked for.
+    pub(crate) fn profile(&self) -> Profile {
+        let mut profile = self.device.profile();
+        self.lanes.add_profile(&mut profile);
+        profile
     }
 
     /// What the device did since the last report.
     pub(crate) fn take_report(&mut self) -> DeviceStep {
         let device = self.ledger.used(Space::Device);
         let (peak, high_water, host) = (device.peak, device.high_water, self.ledger.used(Space::Host));
-        DeviceStep { peak, high_water, host, ..std::mem::take(&mut self.report) }
+        let mut report = std::mem::take(&mut self.report);
+        for spans in self.lanes.take_spans() {
+            let lane = LaneStep::new(spans, &report.spans);
+            report.lanes.push(if self.trace { lane } else { LaneStep { spans: Vec::new(), ..lane } });
+        }
+        if !self.trace {
+            report.spans.clear();
+        }
+        DeviceStep { peak, high_water, host, ..report }
     }
 
     /// Executes a list from an instruction on.
@@ -126,7 +141,18 @@ impl Executor {
             List::Setup => &own.setup,
             List::Step => &own.step,
         };
+        let mut on_lanes = 0;
         for (index, instruction) in list.iter().enumerate().skip(from) {
+            if on_lanes > 0 {
+                on_lanes -= 1;
+                self.report.instructions += 1;
+                continue;
+            }
+            if let Instruction::LaneStart { lane, count: Count(count), token } = *instruction {
+                let count = count as usize;
+                self.lanes.give(lane, Given { first: index + 1, count, token, step: pass.step, started: pass.started });
+                on_lanes = count;
+            }
             if let Some(pauses) = &mut self.pauses {
                 pause(pauses);
             }
@@ -135,6 +161,9 @@ impl Executor {
                 Ok(true) => self.report.instructions += 1,
                 Ok(false) => return Ok(Progress::Blocked(index)),
                 Err(fault) => {
+                    if let Some(error) = self.lanes.take_error().filter(|_| fault.is_secondary()) {
+                        return Err(error);
+                    }
                     let (device, list, instruction) = (self.id, pass.list, format!("{instruction:?}"));
                     return Err(RunError::Instruction { device, list, index, instruction, fault });
                 }
@@ -148,6 +177,11 @@ impl Executor {
         let program = self.program.program();
         let step = pass.step + u64::from(program.step_of(microbatch));
         (step, MicrobatchId(microbatch.0 % program.microbatches_of_step()))
+    }
+
+    /// Whether every run is kept: for a trace, or for what lanes hide behind it.
+    fn keeps_spans(&self) -> bool {
+        self.trace || !self.lanes.is_empty()
     }
 
     /// Executes one instruction; `false` where it must be tried again later.
@@ -177,7 +211,8 @@ impl Executor {
                 }
                 let start = since(pass.started);
                 self.device.run(step, exec, operands)?;
-                self.report.record(Span { exec, microbatch, start, end: since(pass.started) }, self.trace);
+                let span = Span { exec, microbatch, start, end: since(pass.started) };
+                self.report.record(span, self.keeps_spans());
             }
             Instruction::Emit { buffer } => {
                 let loss = self.device.emit(buffer)?;
@@ -213,6 +248,7 @@ impl Executor {
                 let posted = |buffer| Posted { device: self.id, token, region: self.device.region(buffer) };
                 self.channels.copy(self.id, direction, (posted(from), posted(buffer)));
             }
+            Instruction::LaneStart { .. } => {}
             Instruction::Wait { token } => {
                 match pass.patience {
                     Patience::Waits => self.channels.wait(self.id, token)?,
@@ -264,6 +300,7 @@ pub fn emitted_microbatches(program: &Program, own: &DeviceProgram) -> Vec<Micro
             | Instruction::CollStart { .. }
             | Instruction::GatherStart { .. }
             | Instruction::CopyStart { .. }
+            | Instruction::LaneStart { .. }
             | Instruction::Wait { .. } => {}
         }
     }

@@ -78,7 +78,7 @@ impl ExecutorPool {
                     }
                 }
             }
-            Self::Turns(executors) => executors.iter().for_each(|executor| sum.merge(&executor.device().profile())),
+            Self::Turns(executors) => executors.iter().for_each(|executor| sum.merge(&executor.profile())),
         }
         sum
     }
@@ -161,7 +161,7 @@ impl Drop for Worker {
 
 /// The life of a device's thread.
 fn serve(mut executor: Executor, channels: &Channels, asked: &mpsc::Receiver<Question>, reply: &mpsc::Sender<Answer>) {
-    channels.register(executor.id);
+    channels.register(executor.id, None);
     for question in asked {
         let answer = match question {
             Question::Execute(pass) => {
@@ -173,7 +173,7 @@ fn serve(mut executor: Executor, channels: &Channels, asked: &mpsc::Receiver<Que
                 }
                 Answer::Done(result.map(|_| executor.take_report()))
             }
-            Question::Profile => Answer::Profile(executor.device().profile()),
+            Question::Profile => Answer::Profile(executor.profile()),
         };
         if reply.send(answer).is_err() {
             return;
@@ -182,7 +182,7 @@ fn serve(mut executor: Executor, channels: &Channels, asked: &mpsc::Receiver<Que
 }
 
 /// What a panic said.
-fn words(panic: &(dyn Any + Send)) -> String {
+pub(super) fn words(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned()
 }

@@ -10,11 +10,12 @@ use crate::devices::null::NullDevice;
 use crate::devices::{Device, Loader};
 use crate::engine::{BufferPlace, Engine};
 use crate::executor::Executor;
+use crate::executor::lanes::Lanes;
 use crate::executor::pool::{Command, ExecutorPool};
 use crate::run::{Options, Pace};
 use pipe_distributed::memory::{Memories, Region};
 use pipe_distributed::{Profile, RankView, RunError, StepReport};
-use pipe_ir::ids::DeviceId;
+use pipe_ir::ids::{DeviceId, LaneId};
 use pipe_ir::program::Program;
 use pipe_ir::verify::{List, Verified};
 use std::sync::Arc;
@@ -43,19 +44,28 @@ impl Threads {
         let here = |device: &DeviceId| rank_view.is_none_or(|rank_view| rank_view.has(*device));
         let own: Vec<DeviceId> = (0..n_devices).map(DeviceId::from_index).filter(here).collect();
         let (mut memories, mut jit) = (vec![None; n_devices], None);
-        let devices: Vec<Box<dyn Device>> = if !options.backend.computes() {
-            own.iter().map(|_| Box::new(NullDevice) as Box<dyn Device>).collect()
+        let lanes: Vec<Option<LaneId>> =
+            [None].into_iter().chain((0..program.program().lanes.len()).map(LaneId::from_index).map(Some)).collect();
+        let devices: Vec<Vec<Box<dyn Device>>> = if !options.backend.computes() {
+            let null = |_: &Option<LaneId>| Box::new(NullDevice) as Box<dyn Device>;
+            own.iter().map(|_| lanes.iter().map(null).collect()).collect()
         } else {
             allocate(program.program(), &own, &mut memories)?;
-            cpu_devices(program, options, loader, &memories, jit.insert(Jit::new()?))?
+            cpu_devices(program, options, (loader, &lanes), &memories, jit.insert(Jit::new()?))?
         };
         let channels = Arc::new(Channels::new(program.program(), options.stress, rank_view)?);
-        let executors = devices.into_iter().zip(own).map(|(device, id)| {
-            let mut executor = Executor::new(Arc::clone(program), id, device, Arc::clone(&channels), options.stress);
+        let executors = devices.into_iter().zip(own).map(|(mut devices, id)| {
+            let beside = devices.split_off(1);
+            let device = devices.remove(0);
+            let lanes = Lanes::start(program, id, beside, (&channels, options.stress));
+            let mut executor =
+                Executor::new(Arc::clone(program), id, (device, lanes), Arc::clone(&channels), options.stress);
             executor.set_trace(options.trace);
             executor
         });
-        let takes_turns = !options.backend.computes() && options.stress.is_none() && rank_view.is_none();
+        // Lanes have threads of their own.
+        let is_alone = rank_view.is_none() && lanes.len() == 1;
+        let takes_turns = !options.backend.computes() && options.stress.is_none() && is_alone;
         let pool = ExecutorPool::new(executors.collect(), Arc::clone(&channels), takes_turns);
         let mut threads = Self { pool, channels, profiled: options.profile, memories, _jit: jit };
         let set_up = threads.pool.execute(Command { list: List::Setup, step: 0 });
@@ -108,13 +118,14 @@ fn allocate(program: &Program, own: &[DeviceId], memories: &mut [Option<Memories
     Ok(())
 }
 
+/// By device: what executes its list, and what executes each lane, on the same memory.
 fn cpu_devices(
     program: &Arc<Verified>,
     options: &Options,
-    loader: Arc<dyn Loader>,
+    (loader, lanes): (Arc<dyn Loader>, &[Option<LaneId>]),
     memories: &[Option<Memories>],
     jit: &mut Jit,
-) -> Result<Vec<Box<dyn Device>>, RunError> {
+) -> Result<Vec<Vec<Box<dyn Device>>>, RunError> {
     let shared = Shared {
         program: Arc::clone(program),
         loader,
@@ -125,8 +136,11 @@ fn cpu_devices(
     let here = memories.iter().enumerate().filter_map(|(index, memory)| Some((index, memory.as_ref()?)));
     let devices = here.map(|(index, memory)| {
         let id = DeviceId::from_index(index);
-        let executables = compile(program.program(), id, jit)?;
-        Ok(Box::new(CpuDevice::new(shared.clone(), id, memory.clone(), executables)) as Box<dyn Device>)
+        let mut device = |lane: &Option<LaneId>| {
+            let executables = compile(program.program(), id, *lane, jit)?;
+            Ok(Box::new(CpuDevice::new(shared.clone(), id, memory.clone(), executables)) as Box<dyn Device>)
+        };
+        lanes.iter().map(&mut device).collect()
     });
     devices.collect()
 }

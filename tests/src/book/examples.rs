@@ -35,6 +35,7 @@ const PICTURES: &[Picture] = &[
     drawn("permuted", "", "1F1B whose stage 1 lives on device 3"),
     shared("first_schedule", "first_schedule", "1F1B on four devices"),
     shared("llama3_70b", "cluster", "Llama 3 70B on the machines of cluster.toml, with the memory of each device"),
+    drawn("mixture", "", "1F1B of a model of experts: what they exchange has a lane"),
     shared("mlp", "mlp", "Two devices, with the operations of the model as times"),
     drawn(
         "offload_activations",

@@ -4,7 +4,7 @@ use super::kinds::Kind;
 use super::near;
 use crate::schedules::Dice;
 use pipe_ir::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, TokenId, ValueId};
-use pipe_ir::instruction::{Class, Collective, Direction, Fill, Instruction, OperandRange};
+use pipe_ir::instruction::{Class, Collective, Count, Direction, Fill, Instruction, OperandRange};
 use pipe_ir::program::Program;
 
 /// A field of an instruction.
@@ -21,6 +21,7 @@ enum Field<'a> {
     Group(&'a mut GroupId),
     Direction(&'a mut Direction),
     Collective(&'a mut Collective),
+    Count(&'a mut Count),
 }
 
 impl Field<'_> {
@@ -39,6 +40,7 @@ impl Field<'_> {
             Self::Group(_) => Kind::FieldGroup,
             Self::Direction(_) => Kind::FieldDirection,
             Self::Collective(_) => Kind::FieldCollective,
+            Self::Count(_) => Kind::FieldOperands,
         }
     }
 }
@@ -78,6 +80,7 @@ fn fields(instruction: &mut Instruction) -> Vec<Field<'_>> {
         Instruction::CopyStart { buffer, from, direction, token } => {
             vec![Field::Buffer(buffer), Field::Buffer(from), Field::Direction(direction), Field::Token(token)]
         }
+        Instruction::LaneStart { lane: _, count, token } => vec![Field::Count(count), Field::Token(token)],
         Instruction::Wait { token } => vec![Field::Token(token)],
     }
 }
@@ -93,7 +96,8 @@ pub(super) const fn mover(instruction: &Instruction) -> Kind {
         | Instruction::RecvStart { .. }
         | Instruction::CollStart { .. }
         | Instruction::GatherStart { .. }
-        | Instruction::CopyStart { .. } => Kind::MoveStart,
+        | Instruction::CopyStart { .. }
+        | Instruction::LaneStart { .. } => Kind::MoveStart,
         Instruction::Wait { .. } => Kind::MoveWait,
     }
 }
@@ -133,6 +137,7 @@ pub(super) fn change(kind: Kind, instruction: &mut Instruction, program: &Progra
             let others = Collective::ALL.into_iter().filter(|other| other != collective).collect::<Vec<_>>();
             *collective = others[dice.below(others.len())];
         }
+        Field::Count(count) => count.0 = near(count.0, 5, dice),
         Field::Group(group) => group.0 = near(group.0, program.groups.len(), dice),
         Field::Token(token) => token.0 = near(token.0, code.n_tokens as usize, dice),
     }

@@ -70,7 +70,7 @@ kinds! {
     FieldFill SameResults
     /// The executable of a `run`.
     FieldExec SameResults
-    /// The range of operands of a `run`.
+    /// The range of operands of a `run`, or how many instructions a lane is given.
     FieldOperands SameResults
     /// The device at the other end of a transfer.
     FieldPeer SameResults

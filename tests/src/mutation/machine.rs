@@ -9,8 +9,8 @@
 
 use super::cells::{Cells, address, mix};
 use crate::schedules::Dice;
-use pipe_ir::ids::{BufferId, DeviceId, GroupId, MicrobatchId, TokenId, ValueId};
-use pipe_ir::instruction::{Class, Collective, Direction, Fill, Instruction};
+use pipe_ir::ids::{BufferId, DeviceId, GroupId, LaneId, MicrobatchId, TokenId, ValueId};
+use pipe_ir::instruction::{Class, Collective, Count, Direction, Fill, Instruction};
 use pipe_ir::program::{Access, DeviceProgram, Program};
 use pipe_ir::task::TaskKind;
 use pipe_ir::value::ValueKind;
@@ -52,6 +52,7 @@ pub fn run(program: &Program, kinds: &[ValueKind], steps: u64, pace: Pace) -> Re
         copies: BTreeMap::new(),
         groups: program.groups.iter().map(|members| vec![VecDeque::new(); members.len()]).collect(),
         ended: BTreeSet::new(),
+        lanes: BTreeMap::new(),
         losses: Vec::new(),
         step: 0,
         dice: Dice(if let Pace::Random(seed) = pace { seed } else { 0 }),
@@ -75,6 +76,9 @@ pub fn run(program: &Program, kinds: &[ValueKind], steps: u64, pace: Pace) -> Re
 }
 
 type Queue = (VecDeque<Post>, VecDeque<Post>);
+
+/// What a lane was given: its next instruction, one past its last, and its token.
+type Given = (usize, usize, TokenId);
 
 /// What can come to its end: the next transfer of a channel, the next collective of a group, or the
 /// next copy of a queue.
@@ -108,6 +112,8 @@ struct Machine<'a> {
     /// By group and member: the collectives that it joined and that are under way.
     groups: Vec<Vec<VecDeque<Post>>>,
     ended: BTreeSet<(usize, TokenId)>,
+    /// By device and lane: what it was given and has not ended.
+    lanes: BTreeMap<(usize, LaneId), VecDeque<Given>>,
     losses: Vec<u64>,
     step: u64,
     dice: Dice,
@@ -120,8 +126,11 @@ impl Machine<'_> {
         let devices = &self.program.devices;
         let mut next = vec![0; devices.len()];
         loop {
-            let ready: Vec<usize> =
-                (0..devices.len()).filter(|device| self.can_go_on(*device, next[*device])).collect();
+            let lists = (0..devices.len()).map(|device| (device, None, next[device]));
+            let lanes =
+                self.lanes.iter().filter_map(|((device, lane), given)| Some((*device, Some(*lane), given.front()?.0)));
+            let ready: Vec<(usize, Option<LaneId>, usize)> =
+                lists.chain(lanes).filter(|(device, _, next)| self.can_go_on(*device, *next)).collect();
             let pairs = self.queues.iter().filter(|(_, (sends, receives))| !sends.is_empty() && !receives.is_empty());
             let channels = pairs.map(|(key, _)| Open::Channel(*key));
             let complete = |parts: &[VecDeque<Post>]| !parts.is_empty() && parts.iter().all(|part| !part.is_empty());
@@ -149,7 +158,11 @@ impl Machine<'_> {
             if ready.is_empty() {
                 break;
             }
-            let device = ready[self.dice.below(ready.len())];
+            let (device, lane, at) = ready[self.dice.below(ready.len())];
+            if let Some(lane) = lane {
+                self.on_lane(device, lane, at)?;
+                continue;
+            }
             // Runs of instructions of one device are as good as single ones, and quicker.
             for _ in 0..=self.dice.below(4) {
                 if self.can_go_on(device, next[device]) {
@@ -158,6 +171,11 @@ impl Machine<'_> {
                     self.execute(device, code, instruction)
                         .map_err(|why| format!("d{device} step {}: {why}", next[device]))?;
                     next[device] += 1;
+                    if let Instruction::LaneStart { lane, count: Count(count), token } = *instruction {
+                        let end = (next[device] + count as usize).min(code.step.len());
+                        self.lanes.entry((device, lane)).or_default().push_back((next[device], end, token));
+                        next[device] = end;
+                    }
                 }
             }
         }
@@ -166,11 +184,28 @@ impl Machine<'_> {
             None if self.queues.values().any(|(sends, receives)| !sends.is_empty() || !receives.is_empty()) => {
                 Err("a transfer never ends".to_owned())
             }
+            None if self.lanes.values().any(|given| !given.is_empty()) => Err("a lane never ends".to_owned()),
             None if self.groups.iter().flatten().any(|part| !part.is_empty()) => {
                 Err("a collective never ends".to_owned())
             }
             None => Ok(()),
         }
+    }
+
+    /// The next instruction of a lane.
+    fn on_lane(&mut self, device: usize, lane: LaneId, at: usize) -> Result<(), String> {
+        let code = &self.program.devices[device];
+        if let Some(instruction) = code.step.get(at) {
+            self.execute(device, code, instruction).map_err(|why| format!("d{device} {lane} step {at}: {why}"))?;
+        }
+        let given = self.lanes.entry((device, lane)).or_default();
+        let Some((next, end, token)) = given.front_mut() else { return Ok(()) };
+        *next += 1;
+        if next >= end {
+            self.ended.insert((device, *token));
+            given.pop_front();
+        }
+        Ok(())
     }
 
     fn can_go_on(&self, device: usize, next: usize) -> bool {
@@ -307,6 +342,7 @@ impl Machine<'_> {
                 self.cells[device].wipe(to.start, to.start + to.bytes);
                 self.copies.entry((device, direction)).or_default().push_back((from, to));
             }
+            Instruction::LaneStart { .. } => {}
             Instruction::Wait { token } => drop(self.ended.remove(&(device, token))),
         }
         Ok(())

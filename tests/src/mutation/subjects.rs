@@ -159,6 +159,7 @@ pub fn subjects(breadth: Breadth) -> Result<Vec<Subject>, String> {
     for schedule in DIVIDED {
         found.extend(model_subject((schedule, ""), ("with zero", MODELS[0].1), 2, 4)?);
     }
+    found.extend(lanes()?);
     found.extend(examples()?);
     found.extend(written()?);
     for seed in 0..sizes.len() as u64 * 2 {
@@ -238,6 +239,12 @@ fn examples() -> Result<Vec<Subject>, String> {
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let subject = |path: &PathBuf| compiled("examples", name(path), &read(path), &folder);
     Ok(files(&folder, "pipe").iter().map(subject).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+}
+
+/// A model whose parts run on lanes.
+fn lanes() -> Result<Option<Subject>, String> {
+    let folder = root().join("tests/data/lanes");
+    compiled("lanes", "experts".to_owned(), &read(&folder.join("experts.pipe")), &folder)
 }
 
 /// Programs in their textual form that show what gatherings may do.

@@ -77,6 +77,7 @@ pub(super) fn program(kind: Kind, program: &mut Program, dice: &mut Dice) {
         slice_shares,
         n_steps,
         lags,
+        lanes: _,
         groups,
         values,
         execs,

@@ -86,6 +86,7 @@ fn task(program: &Program, instructions: &[Instruction], index: usize) -> Option
         | Instruction::CollStart { .. }
         | Instruction::GatherStart { .. }
         | Instruction::CopyStart { .. }
+        | Instruction::LaneStart { .. }
         | Instruction::Wait { .. } => None,
     };
     let (before, from) = instructions.split_at(index);

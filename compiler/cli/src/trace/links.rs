@@ -2,31 +2,37 @@
 
 use pipe_ir::ids::{BufferId, DeviceId};
 use pipe_ir::instruction::{Class, Instruction};
+use pipe_ir::lanes::queues;
 use pipe_ir::operand::Touch;
 use pipe_ir::program::Program;
 use std::collections::BTreeMap;
 
 /// From the run that made a value to the first one of another device that reads it; both as a
-/// device and which of its runs in a step.
+/// queue and which of its runs in a step. Behind the devices come their first lanes, then their second ones, and so on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Link {
-    pub(crate) from: (DeviceId, usize),
-    pub(crate) to: (DeviceId, usize),
+    pub(crate) from: Run,
+    pub(crate) to: Run,
     pub(crate) class: Class,
 }
+
+/// A queue of a device, and which of its runs.
+type Run = (DeviceId, usize);
 
 /// A queue between two devices: sender, receiver, class.
 type Channel = (DeviceId, DeviceId, Class);
 
 /// All links of a step. The n-th send of a channel meets its n-th receive.
 pub(crate) fn links(program: &Program) -> Vec<Link> {
-    let mut sent: BTreeMap<Channel, Vec<Option<usize>>> = BTreeMap::new();
-    let mut received: BTreeMap<Channel, Vec<Option<usize>>> = BTreeMap::new();
+    let mut sent: BTreeMap<Channel, Vec<Option<Run>>> = BTreeMap::new();
+    let mut received: BTreeMap<Channel, Vec<Option<Run>>> = BTreeMap::new();
     for (device, own) in (0..).map(DeviceId).zip(&program.devices) {
-        let mut makers: BTreeMap<BufferId, usize> = BTreeMap::new();
+        let mut makers: BTreeMap<BufferId, Run> = BTreeMap::new();
         let mut arriving: BTreeMap<BufferId, (Channel, usize)> = BTreeMap::new();
-        let mut run = 0;
-        for instruction in &own.step {
+        let mut runs = vec![0; 1 + program.lanes.len()];
+        for (instruction, lane) in own.step.iter().zip(queues(&own.step)) {
+            let lane = lane.map_or(0, |lane| lane.index() + 1);
+            let run = (DeviceId::from_index(device.index() + lane * program.devices.len()), runs[lane]);
             match *instruction {
                 Instruction::Run { .. } => {
                     instruction.accesses(program, own, |buffer, touch| {
@@ -37,7 +43,7 @@ pub(crate) fn links(program: &Program) -> Vec<Link> {
                             makers.insert(buffer, run);
                         }
                     });
-                    run += 1;
+                    runs[lane] += 1;
                 }
                 Instruction::SendStart { buffer, to, class, .. } => {
                     sent.entry((device, to, class)).or_default().push(makers.get(&buffer).copied());
@@ -56,14 +62,15 @@ pub(crate) fn links(program: &Program) -> Vec<Link> {
                 | Instruction::CollStart { .. }
                 | Instruction::GatherStart { .. }
                 | Instruction::CopyStart { .. }
+                | Instruction::LaneStart { .. }
                 | Instruction::Wait { .. } => {}
             }
         }
     }
-    let of_channel = |((from, to, class), makers): (Channel, Vec<Option<usize>>)| {
+    let of_channel = |((from, to, class), makers): (Channel, Vec<Option<Run>>)| {
         let readers = received.get(&(from, to, class)).cloned().unwrap_or_default();
         let pairs = makers.into_iter().zip(readers).filter_map(|(maker, reader)| maker.zip(reader));
-        pairs.map(move |(maker, reader)| Link { from: (from, maker), to: (to, reader), class }).collect::<Vec<_>>()
+        pairs.map(move |(maker, reader)| Link { from: maker, to: reader, class }).collect::<Vec<_>>()
     };
     sent.into_iter().flat_map(of_channel).collect()
 }

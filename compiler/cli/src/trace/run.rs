@@ -32,14 +32,17 @@ pub(crate) fn write(ran: &TracedRun<'_>, out: &mut dyn Write) -> io::Result<()> 
         Some(division) => format!("{device} (rank {})", division.rank_of(device).0),
         None => device.to_string(),
     };
-    let names: Vec<String> = devices().map(name).collect();
+    // Lanes stand behind the devices, as in a schedule.
+    let lanes = program.lanes.iter().flat_map(|lane| devices().map(move |device| format!("{} {lane}", name(device))));
+    let names: Vec<String> = devices().map(name).chain(lanes).collect();
     let joint = steps.iter().flat_map(|step| (0..).map(DeviceId).zip(&step.devices)).flat_map(|(device, own)| {
         let rows = rows(&joined(own));
         rows.into_iter().map(move |row| (device, Queue::Collectives(row)))
     });
-    let tracks: BTreeSet<Track> = devices().map(|device| (device, Queue::Compute)).chain(joint).collect();
+    let queues = (0..names.len()).map(DeviceId::from_index);
+    let tracks: BTreeSet<Track> = queues.map(|queue| (queue, Queue::Compute)).chain(joint).collect();
     let about = json!({
-        "schema": SCHEMA, "what": "run", "target": program.name, "devices": names.len(), "stages": program.n_stages,
+        "schema": SCHEMA, "what": "run", "target": program.name, "devices": program.devices.len(), "stages": program.n_stages,
         "microbatches": program.n_microbatches, "steps": steps.len(), "first_step": first_step,
     });
     let mut trace = Trace::begin(out, &about, &names, tracks)?;
@@ -65,7 +68,9 @@ fn write_step(
     step: &StepReport,
 ) -> io::Result<()> {
     for (device, report) in (0..).map(DeviceId).zip(&step.devices) {
-        for ran in &report.spans {
+        let lanes = (1..).zip(&report.lanes).flat_map(|(number, lane)| lane.spans.iter().map(move |ran| (number, ran)));
+        for (lane, ran) in report.spans.iter().map(|ran| (0, ran)).chain(lanes) {
+            let queue = DeviceId::from_index(device.index() + lane * program.devices.len());
             let exec = program.exec(ran.exec);
             let microbatch = (exec.kind != TaskKind::Update).then_some(ran.microbatch.0);
             let name = task_name(exec.kind, exec.stage.0, microbatch, program.n_slices);
@@ -77,7 +82,7 @@ fn write_step(
                 critical: false,
             };
             let span = (begin + ran.start.0, begin + ran.end.0);
-            trace.slice((device, Queue::Compute), &name, exec.kind.letters(), span, &arguments)?;
+            trace.slice((queue, Queue::Compute), &name, exec.kind.letters(), span, &arguments)?;
         }
         for (joined, row) in report.joined.iter().zip(rows(&joined(report))) {
             let word = joined.collective.word();
@@ -100,7 +105,14 @@ fn joined(device: &DeviceStep) -> Vec<(u64, u64)> {
 }
 
 fn write_link(trace: &mut Trace<'_>, link: &Link, begin: u64, step: &StepReport) -> io::Result<()> {
-    let span = |(device, run): (DeviceId, usize)| step.devices.get(device.index()).and_then(|own| own.spans.get(run));
+    let n_devices = step.devices.len().max(1);
+    let span = |(queue, run): (DeviceId, usize)| {
+        let own = step.devices.get(queue.index() % n_devices)?;
+        match (queue.index() / n_devices).checked_sub(1) {
+            None => own.spans.get(run),
+            Some(lane) => own.lanes.get(lane)?.spans.get(run),
+        }
+    };
     // A device of a rank that was lost may lack some.
     let Some((from, to)) = span(link.from).zip(span(link.to)) else { return Ok(()) };
     let span = (begin + from.start.0, begin + from.end.0);

@@ -57,6 +57,8 @@ pub(crate) struct Finished {
     pub(crate) busy: Vec<f64>,
     /// By device: the part of a step in which its GPU ran no task of any device, in the median.
     pub(crate) gpu_idle: Vec<f64>,
+    /// By lane of the program: seconds in tasks over all devices and steps, and those of them behind compute.
+    pub(crate) lanes: Vec<[f64; 2]>,
     /// Memory of each device.
     pub(crate) measured: Vec<MeasuredMemory>,
     /// Instructions executed on all devices.
@@ -241,7 +243,8 @@ impl Tally {
     fn new(program: &Program, first_step: u64) -> Self {
         let n_devices = program.devices.len();
         let (busy, measured) = (vec![0.0; n_devices], vec![MeasuredMemory::default(); n_devices]);
-        let run = Finished { first_step, busy, measured, ..Finished::default() };
+        let lanes = vec![[0.0; 2]; program.lanes.len()];
+        let run = Finished { first_step, busy, lanes, measured, ..Finished::default() };
         Self { run, gpu_idle: vec![Vec::new(); n_devices], extent: 0.0 }
     }
 
@@ -254,6 +257,10 @@ impl Tally {
         for (at, device) in step.devices.iter().enumerate() {
             self.run.instructions += device.instructions;
             self.run.busy[at] += device.busy.seconds();
+            for ([busy, hidden], lane) in self.run.lanes.iter_mut().zip(&device.lanes) {
+                *busy += lane.busy.seconds();
+                *hidden += lane.hidden.seconds();
+            }
             let gpu_busy = device.gpu_busy.seconds() / step.wall.seconds().max(f64::MIN_POSITIVE);
             self.gpu_idle[at].push(1.0 - gpu_busy);
             let own = Used { peak: device.peak, high_water: device.high_water };

@@ -59,6 +59,7 @@ impl Holds {
             | Instruction::SendStart { .. }
             | Instruction::CollStart { .. }
             | Instruction::GatherStart { .. }
+            | Instruction::LaneStart { .. }
             | Instruction::Wait { .. } => {}
         }
     }

@@ -3,6 +3,7 @@
 use super::{graph, tables as rows};
 use crate::ids::{BufferId, DeviceId};
 use crate::instruction::Instruction;
+use crate::lanes::queues;
 use crate::program::{Extent, Program, Space};
 use crate::units::Bytes;
 
@@ -83,6 +84,11 @@ pub(super) fn tables(program: &Program) -> String {
     if let Some(training) = &program.training {
         rows::print_training(training, &mut out);
     }
+    for lane in &program.lanes {
+        out.push_str("lane ");
+        push_name(&mut out, lane);
+        out.push('\n');
+    }
     for (index, members) in program.groups.iter().enumerate() {
         out.push_str(&format!("group g{index} ("));
         for (position, device) in members.iter().enumerate() {
@@ -147,9 +153,10 @@ pub(super) fn device(program: &Program, index: usize) -> String {
     text
 }
 
+/// What runs on a lane is set in below its `lane.start`.
 fn print_list(list: &[Instruction], names: &Names<'_>, out: &mut String) {
-    for instruction in list {
-        out.push_str("    ");
+    for (instruction, lane) in list.iter().zip(queues(list)) {
+        out.push_str(if lane.is_some() { "      " } else { "    " });
         instruction.write(names, out);
         out.push('\n');
     }

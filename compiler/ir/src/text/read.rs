@@ -31,8 +31,9 @@ pub(super) fn program(text: &str) -> Result<Parsed, ParseError> {
     }
     let training = if cursor.take("training") { Some(parse_training(cursor)?) } else { None };
     let mut lines = Lines { header, ..Lines::default() };
-    let groups = groups(cursor, &mut lines)?;
     let mut tables = Tables::default();
+    let lanes = lanes(cursor, &mut tables)?;
+    let groups = groups(cursor, &mut lines)?;
     let (mut values, mut execs, mut devices) = (Vec::new(), Vec::new(), Vec::new());
     let mut line = cursor.line;
     while cursor.take("value") {
@@ -58,6 +59,7 @@ pub(super) fn program(text: &str) -> Result<Parsed, ParseError> {
     }
     if !cursor.at_end() {
         let expected = match (devices.is_empty(), execs.is_empty()) {
+            (true, true) if groups.is_empty() => "`lane`, `group`, `value`, `exec`, `device` or the end of the text",
             (true, true) => "`group`, `value`, `exec`, `device` or the end of the text",
             (true, false) => "`exec`, `device` or the end of the text",
             (false, _) => "`device` or the end of the text",
@@ -72,6 +74,7 @@ pub(super) fn program(text: &str) -> Result<Parsed, ParseError> {
         slice_shares,
         n_steps,
         lags,
+        lanes,
         groups,
         values,
         execs,
@@ -88,6 +91,21 @@ fn slices(cursor: &mut Cursor<'_>) -> Result<(u32, Vec<u32>), ParseError> {
     }
     let shares = cursor.list(|cursor| cursor.small("a share"))?;
     Ok((u32::try_from(shares.len()).unwrap_or(u32::MAX), shares))
+}
+
+/// Reads the names of lanes.
+fn lanes(cursor: &mut Cursor<'_>, tables: &mut Tables<'_>) -> Result<Vec<String>, ParseError> {
+    let mut lanes = Vec::new();
+    while cursor.take("lane") {
+        let here = cursor.clone();
+        let name = cursor.name("the name of a lane")?.into_owned();
+        if lanes.contains(&name) {
+            return Err(here.expected("a name that no other lane has"));
+        }
+        tables.declare_lane(&name);
+        lanes.push(name);
+    }
+    Ok(lanes)
 }
 
 /// Reads the table of groups.

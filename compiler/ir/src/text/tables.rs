@@ -3,7 +3,7 @@
 use super::cursor::{Cursor, ParseError};
 use super::print::{push_id, push_name};
 use crate::graph::{DType, TensorType};
-use crate::ids::{ExecId, GroupId, StageId, ValueId};
+use crate::ids::{ExecId, GroupId, LaneId, StageId, ValueId};
 use crate::program::{Access, Chunk, Edge, Exec, Operand, Program};
 use crate::task::TaskKind;
 use crate::training::{Checkpoint, DataSource, LearningRate, Optimizer, Training};
@@ -17,6 +17,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Tables<'a> {
     values: BTreeMap<Cow<'a, str>, ValueId>,
     execs: BTreeMap<ExecName, ExecId>,
+    lanes: Vec<String>,
 }
 
 const ACCESSES: [(&str, Access); 3] = [("read", Access::Read), ("write", Access::Write), ("update", Access::Update)];
@@ -27,6 +28,19 @@ impl Tables<'_> {
         let here = cursor.clone();
         let name = cursor.name("the name of a value")?;
         self.values.get(&name).copied().ok_or_else(|| here.expected("the name of a declared value"))
+    }
+
+    /// Declares a lane.
+    pub(super) fn declare_lane(&mut self, name: &str) {
+        self.lanes.push(name.to_owned());
+    }
+
+    /// A lane that was declared.
+    pub(crate) fn lane(&self, cursor: &mut Cursor<'_>) -> Result<LaneId, ParseError> {
+        let here = cursor.clone();
+        let name = cursor.name("the name of a lane")?;
+        let place = self.lanes.iter().position(|lane| **lane == *name);
+        place.map(LaneId::from_index).ok_or_else(|| here.expected("the name of a declared lane"))
     }
 
     /// An executable that was declared.

@@ -21,7 +21,9 @@
 //!   both spaces.
 //! - **tokens**: a started transfer, collective or copy is waited for exactly once, before its
 //!   buffer is written or freed (a send, what a copy or a gathering reads) or touched at all (a
-//!   receive, a collective, what a copy or a gathering writes).
+//!   receive, a collective, what a copy or a gathering writes). So is what a lane is given: what it
+//!   reads is not written or freed before, and what it writes not touched, but by the lane itself.
+//!   Only lists wait for lanes. Sends of a channel from a list and from lanes are in one order.
 //! - **copies**: only copies reach the host's memory; they join buffers of one size, on either
 //!   side, and carry weights, the optimizer's state or a value of a microbatch. Chunks of weights
 //!   follow each other without gaps.

@@ -4,6 +4,7 @@ mod away;
 mod collectives;
 mod copies;
 mod gathers;
+mod lanes;
 mod sums;
 mod updates;
 
@@ -16,6 +17,7 @@ use crate::program_tables::ProgramTables;
 use crate::state_swaps::Residency;
 use away::Journey;
 use copies::Copies;
+use lanes::{LaneState, Turn};
 use pipe_ir::ids::{BufferId, DeviceId, ExecId, MicrobatchId, TokenId, ValueId};
 use pipe_ir::instruction::{Fill, Instruction, LifespanEvent, OperandRange};
 use pipe_ir::program::{Access, Operand, Space};
@@ -88,6 +90,7 @@ pub(super) struct Emitter<'a> {
     /// When chunks come and go; none where everything stays on the device.
     residency: Option<Residency>,
     copies: Copies,
+    lanes: LaneState,
     absences: Absences,
     journeys: Vec<Journey>,
     /// Weights that were asked for and have not gone yet, with the token of what brings them while
@@ -119,6 +122,7 @@ impl<'a> Emitter<'a> {
             persistent: vec![NO_BUFFER; work.values.len()],
             residency: None,
             copies: Copies::default(),
+            lanes: LaneState::default(),
             absences: Absences::default(),
             journeys: Vec::new(),
             gathering: Vec::new(),
@@ -131,6 +135,7 @@ impl<'a> Emitter<'a> {
     /// The lists of a device, from which comes and goes what plans say; all else stays on it.
     pub(super) fn device(&mut self, device: DeviceId, elsewhere: Elsewhere) -> Code {
         (self.residency, self.copies) = (elsewhere.state, Copies::default());
+        self.lanes = LaneState::default();
         self.set_out(elsewhere.activations);
         self.count_readers(device);
         self.set_up(device);
@@ -144,28 +149,43 @@ impl<'a> Emitter<'a> {
             let has_points = position == 0 || !tasks[position - 1].with_next;
             self.point(has_points);
             self.begin_step(position);
+            self.catch_up();
             self.queue(device, position);
             while let Some(join) = joins.next_if(|join| join.position() as usize == position) {
                 joined.extend(self.join(join));
             }
             self.between(device, position);
             self.use_sums(&mut joined, position);
+            let exec = self.work.exec(scheduled.task);
+            let lane = exec.and_then(|exec| self.work.lane(exec));
+            let mut on_lane = Vec::new();
             while let Some(transfer) = received.next_if(|one| self.transfers.get(*one).reader as usize == position) {
+                if lane.is_some() {
+                    on_lane.push(transfer);
+                    continue;
+                }
                 let [_, token] = self.tokens[transfer as usize];
                 self.code.step.push(Instruction::Wait { token });
             }
             self.take_sum(device, position, scheduled.task);
             self.point(has_points);
             self.arrive(position);
-            if let Some(exec) = self.work.exec(scheduled.task) {
-                self.bring_gradients(exec);
-                self.gathered(position);
-                self.task(exec, scheduled.task.microbatch, |this| this.send(device, position));
+            match (exec, lane) {
+                (Some(exec), Some(lane)) => {
+                    self.lane_task((device, position), (lane, exec, scheduled.task.microbatch), &on_lane);
+                }
+                (Some(exec), None) => {
+                    self.bring_gradients(exec);
+                    self.gathered(position);
+                    self.task(exec, scheduled.task.microbatch, |this| this.send(device, position, None));
+                }
+                (None, _) => {}
             }
             self.release(position);
             self.send_sums(device, position);
         }
         self.point(true);
+        self.end_lanes();
         self.queue(device, tasks.len());
         joins.for_each(|join| joined.extend(self.join(join)));
         self.gathered(tasks.len());
@@ -287,15 +307,21 @@ impl<'a> Emitter<'a> {
         for index in self.transfers.waited_before(device, position) {
             let transfer = self.transfers.get(*index);
             let [token, _] = self.tokens[*index as usize];
+            self.ensure_made(self.work.entry(transfer.value, transfer.microbatch), None);
             self.code.step.push(Instruction::Wait { token });
             self.was_read(transfer.value, transfer.microbatch);
         }
     }
 
-    /// Queues what is sent after a task.
-    fn send(&mut self, device: DeviceId, position: usize) {
+    /// Queues what is sent after a task, in the list or behind the task on its lane.
+    fn send(&mut self, device: DeviceId, position: usize, on_lane: Option<Turn>) {
         for index in self.transfers.sent_after(device, position) {
             let transfer = self.transfers.get(*index);
+            if on_lane.is_none() {
+                self.ensure_made(self.work.entry(transfer.value, transfer.microbatch), None);
+                self.ensure_order((transfer.to, transfer.class), None);
+            }
+            self.sent_on((transfer.to, transfer.class), on_lane);
             let token = self.new_token();
             self.tokens[*index as usize][0] = token;
             let buffer = self.buffers[self.work.entry(transfer.value, transfer.microbatch)];
@@ -326,14 +352,9 @@ impl<'a> Emitter<'a> {
         let work = self.work;
         let flow = work.flow(exec);
         for (value, microbatch) in work.reads(exec, microbatch) {
-            if self.buffers[self.work.entry(value, microbatch)] == NO_BUFFER {
-                let buffer = self.alloc(value, microbatch);
-                self.code.step.push(Instruction::Load { buffer, value, microbatch });
-            }
+            self.ensure_made(work.entry(value, microbatch), None);
         }
-        for value in &flow.writes {
-            self.alloc(*value, microbatch);
-        }
+        self.provide(exec, microbatch);
         self.run(exec, microbatch);
         for value in &flow.writes {
             if self.work.values[value.index()].kind == ValueKind::Loss {
@@ -342,11 +363,31 @@ impl<'a> Emitter<'a> {
             }
         }
         send(self);
+        self.give_up(exec, microbatch);
+    }
+
+    /// Allocates what a task writes, and loads the data that it reads.
+    fn provide(&mut self, exec: ExecId, microbatch: MicrobatchId) {
+        let work = self.work;
+        for (value, microbatch) in work.reads(exec, microbatch) {
+            if self.buffers[work.entry(value, microbatch)] == NO_BUFFER {
+                let buffer = self.alloc(value, microbatch);
+                self.code.step.push(Instruction::Load { buffer, value, microbatch });
+            }
+        }
+        for value in &work.flow(exec).writes {
+            self.alloc(*value, microbatch);
+        }
+    }
+
+    /// Gives back what a task read as the last one, and what it wrote for nobody.
+    fn give_up(&mut self, exec: ExecId, microbatch: MicrobatchId) {
+        let work = self.work;
         for (value, microbatch) in work.reads(exec, microbatch) {
             self.was_read(value, microbatch);
         }
-        for value in &flow.writes {
-            if self.readers[self.work.entry(*value, microbatch)] == 0 {
+        for value in &work.flow(exec).writes {
+            if self.readers[work.entry(*value, microbatch)] == 0 {
                 self.free(*value, microbatch);
             }
         }

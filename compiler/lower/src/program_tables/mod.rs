@@ -4,13 +4,14 @@ mod divided;
 
 use super::{Buckets, chunks};
 use petgraph::unionfind::UnionFind;
-use pipe_ir::ids::{DeviceId, ExecId, MicrobatchId, StageId, ValueId};
+use pipe_ir::ids::{DeviceId, ExecId, LaneId, MicrobatchId, StageId, ValueId};
 use pipe_ir::kernels;
 use pipe_ir::program::{Access, Body, Edge, Exec, Operand};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_ir::units::Bytes;
 use pipe_ir::value::{Value, ValueKind};
 use pipe_model::stage_set::{StageExecs, StageSet, WeightGroup};
+use pipe_schedule::parts::StageParts;
 use pipe_schedule::placement::Placement;
 use pipe_schedule::policy::offload::Offload;
 use pipe_schedule::policy::zero::Zero;
@@ -18,6 +19,7 @@ use pipe_schedule::schedule::Schedule;
 use pipe_schedule::slices::Slices;
 use pipe_schedule::stage_graph::StageGraph;
 use std::collections::BTreeMap;
+use std::iter;
 
 /// The tables of the program, and what lowering asks of them.
 pub(super) struct ProgramTables {
@@ -53,6 +55,8 @@ pub(super) struct ProgramTables {
     edges: BTreeMap<(TaskKind, StageId, Edge), ExecId>,
     offload: Offload,
     zero: Zero,
+    /// By stage, or part of one: the lane that runs it.
+    lanes: Vec<Option<LaneId>>,
 }
 
 const UNUSED: ValueId = ValueId(u32::MAX);
@@ -66,7 +70,12 @@ pub(super) struct Flow {
 }
 
 impl ProgramTables {
-    pub(super) fn new(schedule: &Schedule, set: &StageSet, (offload, zero): (Offload, Zero)) -> Self {
+    /// `schedule` has the lists of devices, and `parts` says what of them runs on lanes.
+    pub(super) fn new(
+        (schedule, parts): (&Schedule, &StageParts),
+        set: &StageSet,
+        (offload, zero): (Offload, Zero),
+    ) -> Self {
         let used = used(schedule, set);
         let mut work = Self {
             values: Vec::new(),
@@ -89,6 +98,9 @@ impl ProgramTables {
             edges: BTreeMap::new(),
             offload,
             zero,
+            lanes: (0..schedule.n_stages())
+                .map(|row| parts.lane(StageId::from_index(row)).map(LaneId::from_index))
+                .collect(),
         };
         let numbers = work.take_values(set, &used);
         work.take_execs(set, &used, &numbers);
@@ -96,7 +108,9 @@ impl ProgramTables {
         work.numbers = numbers;
         work.find_shares();
         work.find_homes(schedule.n_devices());
-        work.add_scratch(schedule.n_devices());
+        for lane in iter::once(None).chain((0..parts.lanes().len()).map(LaneId::from_index).map(Some)) {
+            work.add_scratch(schedule.n_devices(), lane.map(|lane| (lane, &*parts.lanes()[lane.index()])));
+        }
         work.find_flows();
         work.find_divided();
         work
@@ -247,9 +261,15 @@ impl ProgramTables {
         numbers
     }
 
-    /// Gives every device one buffer for temporaries, as large as its hungriest executable asks. Devices that have an
-    /// executable in common have the value in common, too.
-    fn add_scratch(&mut self, n_devices: usize) {
+    /// The lane that runs an executable. None if it stands in the lists of devices.
+    pub(super) fn lane(&self, exec: ExecId) -> Option<LaneId> {
+        let exec = &self.execs[exec.index()];
+        self.lanes.get(exec.stage.index()).copied().flatten().filter(|_| exec.kind != TaskKind::Update)
+    }
+
+    /// Gives every device one buffer for temporaries of its list, or of a lane, as large as the hungriest executable
+    /// there asks. Devices that have an executable in common have the value in common, too.
+    fn add_scratch(&mut self, n_devices: usize, lane: Option<(LaneId, &str)>) {
         let needs = self.execs.iter().zip(&self.scratch).map(|(exec, said)| match &exec.body {
             Body::Graph(graph) => kernels::plan(graph).scratch,
             Body::Abstract | Body::Optimizer => *said,
@@ -260,14 +280,16 @@ impl ProgramTables {
             let mut taken = vec![false; if devices.len() > 1 { needs.len() } else { 0 }];
             for exec in devices.iter().flat_map(|device| self.execs_of(*device)).map(ExecId::index) {
                 let again = taken.get_mut(exec).is_some_and(|taken| std::mem::replace(taken, true));
-                if needs[exec] > Bytes::ZERO && !again {
+                let is_here = self.lane(ExecId::from_index(exec)) == lane.map(|(lane, _)| lane);
+                if needs[exec] > Bytes::ZERO && is_here && !again {
                     hungry.push(exec);
                 }
             }
             let Some(most) = hungry.iter().map(|exec| needs[*exec]).max() else { continue };
             let value = ValueId::from_index(self.values.len());
             let stage = self.execs[hungry[0]].stage;
-            let name = format!("scratch.{}", devices[0]);
+            let behind = lane.map_or(String::new(), |(_, name)| format!(".{name}"));
+            let name = format!("scratch.{}{behind}", devices[0]);
             self.values.push(Value::plain(name, ValueKind::Scratch, stage, most));
             for exec in hungry {
                 self.execs[exec].operands.push(Operand::new(value, Access::Update));

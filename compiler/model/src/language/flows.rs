@@ -3,7 +3,7 @@
 use super::Assembly;
 use super::environment::Environment;
 use super::value::Value;
-use crate::Weight;
+use crate::{Weight, WeightId};
 use pipe_ir::graph::TensorType;
 use pipe_syntax::ast::{self, LayerItem};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
@@ -31,8 +31,10 @@ pub(super) struct Made {
     pub sources: Vec<usize>,
     /// How many inputs read it.
     pub n_readers: usize,
-    /// Its weights, if nothing is wrong with it.
-    pub weights: Vec<Weight>,
+    /// The layer of the model that has its output, if nothing is wrong with it.
+    pub output: usize,
+    /// Its weights, and where each is, if nothing is wrong with it.
+    pub weights: Vec<(Weight, WeightId)>,
 }
 
 impl Assembly<'_, '_> {

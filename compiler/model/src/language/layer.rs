@@ -3,6 +3,7 @@
 use super::environment::Environment;
 use super::evaluator::{Evaluator, Reported};
 use super::flows::Flow;
+use super::parts::Boundary;
 use super::ties::Tied;
 use super::value::Value;
 use crate::graph::extract::reached;
@@ -47,6 +48,7 @@ struct Draft<'f> {
     leaves: Vec<(NodeId, ast::Name)>,
     labels: BTreeMap<NodeId, String>,
     n_inputs: usize,
+    boundaries: Vec<Boundary>,
     ends: Vec<End>,
 }
 
@@ -58,8 +60,12 @@ struct End {
 }
 
 impl Instance<'_, '_> {
-    /// The layer, if nothing is wrong with it, and what flows out.
-    pub(super) fn elaborate(mut self, names: Environment, found: &mut Diagnostics) -> (Option<Layer>, Flow) {
+    /// The layer with its parts, if nothing is wrong with it, and what flows out.
+    pub(super) fn elaborate(
+        mut self,
+        names: Environment,
+        found: &mut Diagnostics,
+    ) -> (Option<(Layer, Vec<Boundary>)>, Flow) {
         let mut findings = Diagnostics::new();
         let mut draft = Draft {
             names,
@@ -69,13 +75,14 @@ impl Instance<'_, '_> {
             leaves: Vec::new(),
             labels: BTreeMap::new(),
             n_inputs: 0,
+            boundaries: Vec::new(),
             ends: Vec::new(),
         };
         for item in &self.declaration.items {
             self.item(&mut draft, item);
         }
         let output = self.check_end(&mut draft);
-        let Draft { tape, weights, leaves, labels, ends, .. } = draft;
+        let Draft { tape, weights, leaves, labels, boundaries, ends, .. } = draft;
         if let Some(output) = output.filter(|_| findings.is_empty()) {
             check_used(&tape, output, &leaves, &mut findings);
         }
@@ -87,6 +94,7 @@ impl Instance<'_, '_> {
         let output = output.filter(|_| is_sound);
         let layer = output.map(|output| Layer {
             name: self.name,
+            part: None,
             span: self.call,
             inputs: self.inputs.into_iter().flatten().map(|(layer, _)| layer).collect(),
             tape,
@@ -95,7 +103,7 @@ impl Instance<'_, '_> {
             carried: Vec::new(),
             names: labels,
         });
-        (layer, flow)
+        (layer.map(|layer| (layer, boundaries)), flow)
     }
 
     fn item(&mut self, draft: &mut Draft<'_>, item: &LayerItem) {
@@ -105,6 +113,10 @@ impl Instance<'_, '_> {
             LayerItem::Weight { name, shape, init, frozen, span } => {
                 let is_frozen = self.is_frozen || frozen.is_some();
                 draft.weight(name, (shape, *span), (init, is_frozen), self.ties.get(&name.text));
+            }
+            LayerItem::Part { name, .. } => {
+                let nodes = draft.tape.len();
+                draft.boundaries.push(Boundary { name: name.clone(), nodes });
             }
             LayerItem::Let(binding) => {
                 let value = draft.evaluator().value(&binding.value);

@@ -10,6 +10,7 @@ mod flows;
 mod functions;
 mod layer;
 mod operators;
+mod parts;
 mod products;
 mod ties;
 mod value;
@@ -19,8 +20,9 @@ pub use self::functions::usages as functions;
 use self::environment::Environment;
 use self::flows::{Flow, Made};
 use self::layer::Instance;
+use self::parts::Boundary;
 use self::value::Value;
-use super::{DataTensor, Layer, Model};
+use super::{DataTensor, Layer, Model, Weight, WeightId};
 use crate::pipeline::ModelCall;
 use pipe_ir::graph::DType;
 use pipe_syntax::ast;
@@ -28,6 +30,7 @@ use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::files::Files;
 use pipe_syntax::source::Span;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// The most turns that the loops of a model may have, all together.
 const MAX_TURNS: u32 = 100_000;
@@ -72,6 +75,7 @@ pub(super) fn elaborate_with<'a>(
         parameters,
         precision: call.precision,
         layers: Vec::new(),
+        written: Vec::new(),
         data: Vec::new(),
         made: Vec::new(),
         indexed: BTreeMap::new(),
@@ -93,6 +97,7 @@ pub(super) fn elaborate_with<'a>(
             precision: call.precision,
             data: assembly.data.into_iter().map(|(tensor, _)| tensor).collect(),
             layers: assembly.layers,
+            written: assembly.written,
         });
     }
     Err(in_order(assembly.found))
@@ -114,6 +119,8 @@ struct Assembly<'a, 'f> {
     parameters: &'f BTreeMap<String, i64>,
     precision: DType,
     layers: Vec<Layer>,
+    /// By layer of the text: which of these it is.
+    written: Vec<Range<usize>>,
     data: Vec<(DataTensor, Span)>,
     /// Every layer so far, also those that are wrong.
     made: Vec<Made>,
@@ -247,8 +254,14 @@ impl<'a> Assembly<'a, '_> {
 
     fn make(&mut self, number: usize, layer: &Use<'a>, names: &Environment) -> Made {
         let call = layer.call;
-        let mut made =
-            Made { flow: Flow::Unknown, call: call.span, sources: Vec::new(), n_readers: 0, weights: Vec::new() };
+        let mut made = Made {
+            flow: Flow::Unknown,
+            call: call.span,
+            sources: Vec::new(),
+            n_readers: 0,
+            output: 0,
+            weights: Vec::new(),
+        };
         if number >= MAX_LAYERS {
             let message = format!("the model has more than {MAX_LAYERS} layers");
             self.found.push(Diagnostic::error(Code::TooLarge, call.span, "this one is too many", message));
@@ -269,7 +282,8 @@ impl<'a> Assembly<'a, '_> {
         let sources = sources.unwrap_or_default();
         let inputs = sources.iter().map(|source| {
             let source = (*source)?;
-            if let Flow::Tensor(ty) = &self.made[source].flow { Some((source, ty.clone())) } else { None }
+            let Made { flow, output, .. } = &self.made[source];
+            if let Flow::Tensor(ty) = flow { Some((*output, ty.clone())) } else { None }
         });
         let inputs = inputs.collect();
         let precision = self.precision;
@@ -285,9 +299,36 @@ impl<'a> Assembly<'a, '_> {
         let instance =
             Instance { declaration, precision, call: call.span, name, values, inputs, ties, is_frozen, data };
         let (layer, flow) = instance.elaborate(arguments, &mut self.found);
-        made.weights = layer.iter().flat_map(|layer| layer.weights.clone()).collect();
-        self.layers.extend(layer);
+        if let Some((layer, boundaries)) = layer {
+            made.weights = self.take(layer, &boundaries);
+            made.output = self.layers.len().saturating_sub(1);
+        }
         (made.flow, made.sources) = (flow, sources.into_iter().flatten().collect());
         made
+    }
+
+    /// Adds a layer, or what its parts become; says where each of its weights is.
+    fn take(&mut self, layer: Layer, boundaries: &[Boundary]) -> Vec<(Weight, WeightId)> {
+        let first = self.layers.len();
+        let weights = layer.weights.clone().into_iter();
+        if boundaries.is_empty() {
+            self.layers.push(layer);
+            self.written.push(first..first + 1);
+            return weights.enumerate().map(|(weight, own)| (own, WeightId { layer: first, weight })).collect();
+        }
+        match parts::split(&layer, boundaries, first) {
+            Ok(split) => {
+                self.layers.extend(split.layers);
+                self.written.push(first..self.layers.len());
+                weights.zip(split.weights).collect()
+            }
+            Err(idle) => {
+                let ast::Name { text, span } = &boundaries[idle].name;
+                let message = format!("the part `{text}` computes nothing that is read");
+                let error = Diagnostic::error(Code::WrongPart, *span, "begins here", message);
+                self.found.push(error.help("write the lines that belong to it below, or leave its line out"));
+                Vec::new()
+            }
+        }
     }
 }

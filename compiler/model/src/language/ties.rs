@@ -55,17 +55,17 @@ impl Assembly<'_, '_> {
     fn owner(&mut self, tie: &ast::Tie, names: &Environment) -> Option<Tied> {
         let layer = self.source(&tie.layer, names)?;
         let weights = &self.made[layer].weights;
-        let Some(weight) = weights.iter().position(|weight| weight.name == tie.owner.text) else {
+        let Some(weight) = weights.iter().position(|(weight, _)| weight.name == tie.owner.text) else {
             // A layer with mistakes has no weights; those are reported.
             if !weights.is_empty() {
-                let all = weights.iter().map(|weight| weight.name.as_str());
+                let all = weights.iter().map(|(weight, _)| weight.name.as_str());
                 let unknown = unknown_weight(&tie.layer.name.text, &tie.owner, all);
                 self.found.push(unknown);
             }
             return None;
         };
-        let found = &weights[weight];
-        Some(Tied { owner: found.owner.unwrap_or(WeightId { layer, weight }), ty: found.ty.clone(), span: tie.span })
+        let (found, place) = &weights[weight];
+        Some(Tied { owner: found.owner.unwrap_or(*place), ty: found.ty.clone(), span: tie.span })
     }
 }
 

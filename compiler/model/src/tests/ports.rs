@@ -41,7 +41,8 @@ fn join(name: &str, a: usize, b: usize) -> Layer {
     let output = tape.binary(Binary::Add, product, left);
     let span = Span { file: FileId(0), start: 0, end: 0 };
     let (inputs, weights) = (vec![a, b], Vec::new());
-    Layer { name: name.into(), span, inputs, tape, output, weights, carried: Vec::new(), names: BTreeMap::new() }
+    let (part, carried, names) = (None, Vec::new(), BTreeMap::new());
+    Layer { name: name.into(), part, span, inputs, tape, output, weights, carried, names }
 }
 
 /// 0 -> 1 -> 2 -> 3(2, 0) -> 4(1, 3) -> 5 -> 6, and the loss reads 6.

@@ -9,7 +9,7 @@ use crate::schedule::Schedule;
 use pipe_ir::ids::DeviceId;
 
 /// How many tasks of a lane may have started and not ended.
-const OUTSTANDING: usize = 2;
+pub const OUTSTANDING: usize = 2;
 
 /// What [`waits`] gives for each place of a task.
 pub fn waits_at(

@@ -39,6 +39,13 @@ pub enum LayerItem {
         /// The whole line.
         span: Span,
     },
+    /// `part experts`: what follows, up to the next one, is a part of the layer.
+    Part {
+        /// What the part is called.
+        name: Name,
+        /// The whole line.
+        span: Span,
+    },
     /// A tensor or a number.
     Let(Let),
     /// `output y`: the tensor that flows to the next layer.

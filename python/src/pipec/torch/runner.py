@@ -13,6 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn import Parameter
 
 from ..errors import StageError
+from ..instructions import LaneStart
 from ..program import Program
 from .agreement import RankFacts, agree, headline, raise_together
 from .arguments import require_program, wrong_type
@@ -234,6 +235,11 @@ class Runner:
                 f"`{program.name}` updates weights inside a step (for {inside}): give `optimizer=`, such as "
                 "torch.optim.AdamW, "
                 "and call no optimizer yourself"
+            )
+        if any(isinstance(one, LaneStart) for device in program.devices for one in device.step):
+            raise StageError(
+                f"`{program.name}` runs parts of stages on lanes, and PyTorch modules run as a whole: leave `on` out of "
+                "the line `parts`"
             )
         if n_ranks != program.n_devices:
             raise StageError(f"`{program.name}` is for {program.n_devices} devices, but the group has {n_ranks} ranks")

@@ -137,7 +137,8 @@ impl Walk<'_> {
             Start::Send(to, class) => self.post((at.device, to, class), 0, started),
             Start::Receive(from, class) => self.post((from, at.device, class), 1, started),
             Start::Join(group) => self.join(group, started),
-            Start::Copy(_) => self.end(started, time),
+            // What is given to a lane runs in the list's own place.
+            Start::Copy(_) | Start::Lane(_) => self.end(started, time),
         }
     }
 

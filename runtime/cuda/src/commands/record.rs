@@ -144,6 +144,7 @@ fn queues_of(program: &Program, devices: &Range<usize>, list: List) -> BTreeSet<
             Start::Receive(from, class) => Queue::Transfer(from, own, class),
             Start::Join(group) => Queue::Group(group),
             Start::Copy(direction) => Queue::Copy(own, direction),
+            Start::Lane(_) => Queue::Compute(own),
         }));
     }
     queues
@@ -263,7 +264,9 @@ impl<'a> Recorder<'a> {
             Instruction::SendStart { token, .. }
             | Instruction::RecvStart { token, .. }
             | Instruction::CollStart { token, .. }
-            | Instruction::GatherStart { token, .. } => self.note(compute, device, token),
+            | Instruction::GatherStart { token, .. }
+            // What a lane is given runs on the device's own queue, which has ended it when it comes to the `wait`.
+            | Instruction::LaneStart { token, .. } => self.note(compute, device, token),
             Instruction::CopyStart { buffer, from, direction, token } => {
                 self.note(compute, device, token);
                 let work = Work::Copy { from: home(from), to: home(buffer) };

@@ -45,7 +45,7 @@ impl Links {
         let library = Library::open().map_err(RunError::Unsupported)?;
         let (own, lines) = (rank_view.mailbox.rank, lines(program, rank_view.division));
         let ids = ids(library, rank_view, &lines)?;
-        let tokens = Arc::new(Tokens::new(std::iter::repeat_n(0, program.devices.len())));
+        let tokens = Arc::new(Tokens::new(std::iter::repeat_n(0, program.devices.len()), 0));
         rank_view.watch(&tokens);
         let mut links = Self { rank_view: rank_view.clone(), tokens, lines: BTreeMap::new() };
         stream.gpu.activate()?;

@@ -4,9 +4,10 @@ use super::foreign::Loops;
 use super::jit::Jit;
 use pipe_distributed::RunError;
 use pipe_ir::graph::DType;
-use pipe_ir::ids::{DeviceId, ExecId};
+use pipe_ir::ids::{DeviceId, ExecId, LaneId};
 use pipe_ir::instruction::Instruction;
 use pipe_ir::kernels::{Kernel, plan};
+use pipe_ir::lanes::queues;
 use pipe_ir::program::{Body, Exec, Program};
 use pipe_ir::units::Bytes;
 use pipe_ir::value::{Value, ValueKind};
@@ -42,18 +43,20 @@ pub(crate) struct Launch {
     pub(super) loops: Option<Loops>,
 }
 
-/// Compiles all executables that a device runs.
-pub(crate) fn compile(program: &Program, device: DeviceId, jit: &mut Jit) -> Result<Executables, RunError> {
-    let list = &program.devices[device.index()];
-    let used: BTreeSet<ExecId> = list
-        .setup
-        .iter()
-        .chain(&list.step)
-        .filter_map(|instruction| match instruction {
-            Instruction::Run { exec, .. } => Some(*exec),
-            _ => None,
-        })
-        .collect();
+/// Compiles all executables that the list of a device, or a lane of it, runs.
+pub(crate) fn compile(
+    program: &Program,
+    device: DeviceId,
+    lane: Option<LaneId>,
+    jit: &mut Jit,
+) -> Result<Executables, RunError> {
+    let step = &program.devices[device.index()].step;
+    let own = step.iter().zip(queues(step)).filter(|(_, queue)| *queue == lane);
+    let runs = own.filter_map(|(instruction, _)| match instruction {
+        Instruction::Run { exec, .. } => Some(*exec),
+        _ => None,
+    });
+    let used: BTreeSet<ExecId> = runs.collect();
     used.into_iter().map(|id| Ok((id, executable(program, program.exec(id), jit)?))).collect()
 }
 

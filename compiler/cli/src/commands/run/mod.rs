@@ -21,8 +21,10 @@ use crate::training::files;
 use crate::training::resumption::ResumeArguments;
 use crate::training::{self, Bubble, Finished, Plan, Sizes, tokens_per_step};
 use pipe_compiler::analyze::Analysis;
+use pipe_compiler::report::lanes::LaneReport;
 use pipe_compiler::report::{bubble_of, mean_bubble_of};
 use pipe_ir::digest::Digest;
+use pipe_ir::ids::DeviceId;
 use pipe_ir::program::Program;
 use pipe_ir::text;
 use pipe_ir::verify::Verified;
@@ -129,6 +131,19 @@ fn bubble(analysis: &Analysis, gpus: &[UsedGpu]) -> Bubble {
     of(&simulate(&analysis.schedule, &analysis.order, &costs))
 }
 
+/// By lane: the predicted share of its time, over all devices, in which these also compute.
+fn hidden(analysis: &Analysis) -> Vec<Option<f64>> {
+    let schedule = &analysis.schedule;
+    let devices = (0..schedule.n_devices()).map(DeviceId::from_index);
+    let reports: Vec<LaneReport> =
+        devices.flat_map(|device| LaneReport::all(schedule, &analysis.timeline, device)).collect();
+    let of = |lane: &Arc<str>| {
+        let own = || reports.iter().filter(|report| *report.lane == **lane);
+        summary::share(own().map(|report| report.hidden).sum(), own().map(|report| report.busy).sum())
+    };
+    schedule.parts.lanes().iter().map(of).collect()
+}
+
 impl Arguments {
     fn execute(&self, session: &Session<'_>) -> Result<Outcome, Failure> {
         let prepared = session.agree(self.prepare(session), |prepared| self.digests(prepared))?;
@@ -162,6 +177,7 @@ impl Arguments {
             program: program.program(),
             backend: backend::name(backend),
             sizes: Sizes::of(program.program(), analysis.as_ref()),
+            predicted_hidden: analysis.as_ref().map(hidden).unwrap_or_default(),
             predicted_bubble: analysis.map(|analysis| bubble(&analysis, &gpus)),
             gpus,
             kernels,

@@ -54,6 +54,9 @@ pub(crate) struct Summary {
     /// Where the bubble of the steps lay, as a mean over devices and steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) measured_bubble_parts: Option<BubbleParts>,
+    /// How much of the time of lanes lay behind compute.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) lanes: Vec<LaneSummary>,
     /// Loss of the first step, in nats per token.
     pub(crate) first_loss: Option<f64>,
     /// Loss of the last step.
@@ -87,6 +90,17 @@ pub(crate) struct GpuSummary {
     pub(crate) devices: usize,
     /// The part of a step in which it ran no task, in the median.
     pub(crate) idle: f64,
+}
+
+/// A lane, over all devices.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct LaneSummary {
+    /// Its name.
+    pub(crate) lane: String,
+    /// The share of its time in which its device also computes, as predicted.
+    pub(crate) predicted_hidden: Option<f64>,
+    /// The same, as measured. `None` where nothing ran on it, or no clock was looked at.
+    pub(crate) measured_hidden: Option<f64>,
 }
 
 /// One device.
@@ -150,6 +164,8 @@ pub(crate) struct Circumstances<'a> {
     pub(crate) kernels: Option<Profile>,
     /// Bubbles by makespan that the timeline predicts.
     pub(crate) predicted_bubble: Option<Bubble>,
+    /// By lane: the share of its time behind compute that the timeline predicts, if it takes time at all.
+    pub(crate) predicted_hidden: Vec<Option<f64>>,
     /// Where the sizes of its buffers come from.
     pub(crate) sizes: Sizes,
     /// Data elements of a step.
@@ -212,6 +228,14 @@ impl Summary {
             predicted_bubble: circumstances.predicted_bubble.map(|bubble| bubble.busiest),
             measured_bubble: measured(|bubble| bubble.busiest),
             measured_bubble_parts: computes.then(|| BubbleParts::mean(&finished.parts)),
+            lanes: (0..)
+                .zip(&program.lanes)
+                .map(|(number, lane)| LaneSummary {
+                    lane: lane.clone(),
+                    predicted_hidden: circumstances.predicted_hidden.get(number).copied().flatten(),
+                    measured_hidden: finished.lanes.get(number).and_then(|[busy, hidden]| share(*hidden, *busy)),
+                })
+                .collect(),
             first_loss: finished.losses.first().copied(),
             last_loss: finished.losses.last().copied(),
             losses: finished.losses.clone(),
@@ -275,6 +299,12 @@ impl Summary {
             let parts = format!("measured: {warm_up} warm-up, {waits} waits between tasks, {cool_down} cool-down");
             facts.push(("", parts));
         }
+        for LaneSummary { lane, predicted_hidden, measured_hidden } in &self.lanes {
+            let Some(measured) = measured_hidden else { continue };
+            let predicted = predicted_hidden.map(|share| format!("{} predicted, ", percent(share)));
+            let said = format!("{}{} measured", predicted.unwrap_or_default(), percent(*measured));
+            facts.push(("lane", format!("{lane}, behind compute: {said} (of its time, over all devices)")));
+        }
         for GpuSummary { name, devices, idle } in &self.gpus {
             facts.push(("gpu", format!("{name}: {}, idle {} of a step", count(*devices, "device"), percent(*idle))));
         }
@@ -312,4 +342,9 @@ impl Summary {
             .left("", 3, 0, |(.., verdict)| *verdict)
             .draw(&rows)
     }
+}
+
+/// A part of a whole; none of nothing.
+pub(crate) fn share(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part / whole)
 }

@@ -153,15 +153,15 @@ pub(super) fn elaborate(
     });
     let own = said.as_ref().map(|(shares, span)| (shares, *span));
     let activations = request.activation.as_ref().map(|shares| (shares, None)).or(own);
-    report.extend(without_parts(schedule.as_ref(), items.model.or(items.config)));
+    report.extend(without_parts(schedule.as_ref(), items.config));
     reads::beside_model(files, items.schedule, items.model.or(items.config), &mut report);
     activation::beside_model(activations, items.model.or(items.config), &mut report);
     if let Some(schedule) = &mut schedule {
-        let n_stages = schedule.n_stages();
-        let untrained = model.as_ref().map(|call| pipe_model::frozen::of_model(files, call, &parameters, n_stages));
+        let untrained = model.as_ref().map(|call| pipe_model::frozen::of_model(files, call, &parameters, schedule));
         let untrained = (untrained.unwrap_or_default(), &sized);
         // Without a model, the schedule says it.
-        let graph = if model.is_some() { graph(n_stages) } else { schedule.graph.clone() };
+        let of_model = model.as_ref().and_then(|call| pipe_model::graph_of_rows(files, call, &parameters, schedule));
+        let graph = of_model.unwrap_or_else(|| schedule.graph.clone());
         frozen::apply(items.frozen, (schedule, &graph), untrained, &mut report);
         cut::check(cut.as_ref(), schedule, &mut report);
         let named = items.recompute.and_then(|line| recompute::recomputation(line, schedule, &known, &mut report));
@@ -223,13 +223,13 @@ pub(super) fn elaborate(
     }
 }
 
-/// Rule: a schedule with parts has no model, whose layers do not say what each part computes.
-fn without_parts(schedule: Option<&Schedule>, model: Option<&Call>) -> Option<Diagnostic> {
+/// Rule: a schedule with parts has no `config.json`, which does not say what each part computes.
+fn without_parts(schedule: Option<&Schedule>, config: Option<&Call>) -> Option<Diagnostic> {
     let schedule = schedule.filter(|schedule| !schedule.parts.is_empty())?;
     let message =
-        format!("`{}` runs parts of stages, and the model does not say what each part computes", schedule.name);
-    let error = Diagnostic::error(Code::WrongPart, model?.span, "a model of whole stages", message);
-    Some(error.help("leave `parts` out; or leave the model out, and say with `cost` how long parts take"))
+        format!("`{}` runs parts of stages, and a `config.json` does not say what each part computes", schedule.name);
+    let error = Diagnostic::error(Code::WrongPart, config?.span, "a model of whole stages", message);
+    Some(error.help("use a model whose layers have parts; or leave it out, and say with `cost` how long parts take"))
 }
 
 /// Microbatches of a step, however many.

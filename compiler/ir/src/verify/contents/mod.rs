@@ -184,7 +184,10 @@ impl Contents<'_> {
                 }
             }
             Instruction::CopyStart { buffer, from, .. } => self.copy(from, buffer),
-            Instruction::Wait { .. } | Instruction::CollStart { .. } | Instruction::GatherStart { .. } => Ok(()),
+            Instruction::Wait { .. }
+            | Instruction::LaneStart { .. }
+            | Instruction::CollStart { .. }
+            | Instruction::GatherStart { .. } => Ok(()),
         }
     }
 

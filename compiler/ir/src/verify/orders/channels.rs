@@ -63,7 +63,7 @@ fn end(device: DeviceId, instruction: &Instruction) -> Option<(TokenId, u64, boo
     match start {
         Start::Send(to, class) => Some((token, key(device, to, class), true)),
         Start::Receive(from, class) => Some((token, key(from, device, class), false)),
-        Start::Join(_) | Start::Copy(_) => None,
+        Start::Join(_) | Start::Copy(_) | Start::Lane(_) => None,
     }
 }
 

@@ -10,8 +10,8 @@ mod stream;
 use super::report::{Report, at};
 use super::{List, Place, devices};
 use crate::graph::DType;
-use crate::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, StageId, TokenId, ValueId};
-use crate::instruction::{Direction, Fill, Instruction, OperandRange};
+use crate::ids::{BufferId, DeviceId, ExecId, GroupId, LaneId, MicrobatchId, StageId, TokenId, ValueId};
+use crate::instruction::{Count, Direction, Fill, Instruction, OperandRange};
 use crate::kernels;
 use crate::program::{Access, Body, DeviceProgram, Exec, Program, Space};
 use crate::task::TaskKind;
@@ -34,6 +34,7 @@ pub(super) fn check(program: &Program, report: &mut Report) {
     if program.training.as_ref().is_some_and(|training| !finite(training)) {
         report.error(Place::Program, "a training setting is infinite or not a number");
     }
+    lanes(program, report);
     groups(program, report);
     values(program, report);
     let kept = if report.found() { BTreeSet::new() } else { shares::kept(program, report) };
@@ -80,6 +81,13 @@ fn idle_stage(program: &Program) -> Option<StageId> {
 fn finite(training: &Training) -> bool {
     let rate = &training.learning_rate;
     training.optimizer.values().into_iter().chain([rate.peak, rate.minimum.unwrap_or(0.0)]).all(f64::is_finite)
+}
+
+fn lanes(program: &Program, report: &mut Report) {
+    let mut names = BTreeSet::new();
+    for lane in program.lanes.iter().filter(|lane| !names.insert(*lane)) {
+        report.error(Place::Program, format!("two lanes are called `{lane}`"));
+    }
 }
 
 fn groups(program: &Program, report: &mut Report) {
@@ -256,7 +264,31 @@ impl Fields<'_> {
                 self.copy(buffer, from, direction)?;
                 self.token(token)
             }
+            Instruction::LaneStart { lane, count, token } => {
+                self.lane(index, lane, count)?;
+                self.token(token)
+            }
             Instruction::Wait { token } => self.token(token),
+        }
+    }
+
+    /// What runs on a lane is there, and may run there.
+    fn lane(&self, index: usize, lane: LaneId, Count(count): Count) -> Result<(), String> {
+        let known = self.program.lanes.len();
+        if lane.index() >= known {
+            return Err(format!("{lane} is not one of {known} lanes"));
+        }
+        let behind = self.code.step.get(index + 1..).unwrap_or_default();
+        let on_lane = behind.get(..count as usize).filter(|on_lane| !on_lane.is_empty());
+        let on_lane = on_lane.ok_or_else(|| {
+            format!("gives a lane {count} instructions, of at least 1 and the {} behind it", behind.len())
+        })?;
+        let may = |one: &&Instruction| {
+            matches!(one, Instruction::Wait { .. } | Instruction::Run { .. } | Instruction::SendStart { .. })
+        };
+        match on_lane.iter().find(|one| !may(one)) {
+            Some(other) => Err(format!("gives a lane `{}`; lanes take `wait`, `run` and `send.start`", other.word())),
+            None => Ok(()),
         }
     }
 

@@ -25,6 +25,7 @@ impl Builder<'_> {
                 let frozen = parts.optional(Rule::frozen).map(|word| self.span(&word));
                 LayerItem::Weight { name: self.name(&first), shape, init, frozen, span }
             }
+            Rule::boundary => LayerItem::Part { name: self.name(&first), span },
             Rule::output => LayerItem::Output { value: self.expr(first), span },
             Rule::loss => LayerItem::Loss { value: self.expr(first), span },
             other => unexpected(other),
