@@ -111,8 +111,15 @@ pub struct Options {
 }
 
 /// Says why a schedule has no program. An instruction runs a whole stage on one device. So a stage on several devices
-/// at once would have to be divided among them, and parts of stages have no instructions.
+/// at once would have to be divided among them, and parts of stages have no instructions. Nor have activations that are
+/// evicted and fetched.
 pub fn undivided(schedule: &Schedule) -> Option<Diagnostic> {
+    if let Some(origin) = schedule.swaps.first_origin() {
+        let message = format!("`{}` evicts activations, and no instructions do that", schedule.name);
+        let span = schedule.origins[usize::from(origin)];
+        let error = Diagnostic::error(Code::UndividedStage, span, "this has no instructions", message);
+        return Some(error.help("leave `evict` and `fetch` out; `check` and `plot` take schedules with them"));
+    }
     if !schedule.parts.is_empty() {
         let message = format!("`{}` runs parts of stages, and what each part computes is not known", schedule.name);
         let error = Diagnostic::error(Code::UndividedStage, schedule.span, "this has no instructions", message);
