@@ -1,5 +1,5 @@
-//! Activations that are evicted and fetched, against a machine of its own: devices with two queues for copies, and places
-//! that activations wait in, moment by moment.
+//! Activations that are evicted and fetched, against a machine of its own: devices with two queues for copies, and the
+//! places that activations wait in, moment by moment.
 
 use pipe_compiler::Request;
 use pipe_schedule::units::Ticks;
@@ -188,7 +188,6 @@ impl Case {
 struct Copy {
     word: Word,
     stage: usize,
-    microbatch: usize,
     /// Copies of the same device that must have ended.
     behind: [Option<usize>; 2],
     /// Whether all copies out that were queued before must have ended.
@@ -284,8 +283,8 @@ impl Machine {
         let places = self.places.entry(key).or_default();
         let (behind, of_place, behind_evicts) = match (word, *place) {
             (Word::Evict, Where::Here) => {
-                *place = Where::Out;
                 let Some((free, emptied)) = places.free.pop_front() else { return false };
+                *place = Where::Out;
                 ([emptied, *last], free, false)
             }
             (Word::Fetch, Where::Out) => {
@@ -297,16 +296,7 @@ impl Machine {
             _ => return false,
         };
         *last = Some(index);
-        self.copies.push(Copy {
-            word,
-            stage,
-            microbatch,
-            behind,
-            behind_evicts,
-            place: of_place,
-            span: None,
-            is_given: false,
-        });
+        self.copies.push(Copy { word, stage, behind, behind_evicts, place: of_place, span: None, is_given: false });
         self.queues[usize::from(word == Word::Fetch)].push_back(index);
         true
     }

@@ -6,9 +6,9 @@
 //! stage's input, is counted in bytes only. What is alive therefore follows from the order alone,
 //! whatever tasks cost. What a device evicts is given back where `evict` stands, and taken again where
 //! `fetch` does: whatever takes room waits for every `evict` before it (see [`crate::swaps`]). The
-//! places that it keeps for the activations of others count all step long. For building blocks two figures hold for every number of microbatches: the
-//! certificate Σ ceil(l / T) over the lifespans l (arXiv 2405.15362, Equation 1), and the exact
-//! count over the phases of one period.
+//! places that it keeps for the activations of others count all step long. For building blocks two
+//! figures hold for every number of microbatches: the certificate Σ ceil(l / T) over the lifespans l
+//! (arXiv 2405.15362, Equation 1), and the exact count over the phases of one period.
 
 use crate::block::period::turn;
 use crate::dependencies::Dependencies;

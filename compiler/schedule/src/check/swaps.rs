@@ -2,7 +2,8 @@
 //!
 //! An activation is alive from the task that saves it, which is `F`, or `R` where the microbatch recomputes, to the
 //! backward that reads it first. In the list of its device, `evict` and `fetch` of it alternate in between, and a
-//! backward never stands where it is out. No other device takes part, so this needs the lists alone.
+//! backward never stands where it is out. No other device takes part, so this needs the lists alone. Of each activation
+//! only the first mistake is told.
 
 use crate::dependencies::Dependencies;
 use crate::schedule::Schedule;
@@ -41,7 +42,8 @@ pub(super) fn check(schedule: &Schedule, dependencies: &Dependencies) -> Result<
 /// What is wrong with the list of a device, each with the statement.
 fn of_device(schedule: &Schedule, dependencies: &Dependencies, device: DeviceId) -> Vec<(u16, Diagnostic)> {
     let mut states: BTreeMap<(StageId, MicrobatchId), State> = BTreeMap::new();
-    let mut found = Vec::new();
+    let mut found: Vec<(u16, Diagnostic)> = Vec::new();
+    let mut told = BTreeSet::new();
     for entry in list(schedule, device) {
         match entry {
             Entry::Task(position) => {
@@ -50,7 +52,9 @@ fn of_device(schedule: &Schedule, dependencies: &Dependencies, device: DeviceId)
                 if dependencies.is_first(one.task) {
                     states.insert(key, State::Alive);
                 } else if matches!(one.task.kind, TaskKind::Backward | TaskKind::BackwardInput) {
-                    if let Some(State::Out { origin }) = states.get(&key) {
+                    if let Some(State::Out { origin }) = states.get(&key)
+                        && told.insert(key)
+                    {
                         let said = span(schedule, *origin);
                         found.push((one.origin, away(schedule, one.task, span(schedule, one.origin), said)));
                     }
@@ -65,7 +69,8 @@ fn of_device(schedule: &Schedule, dependencies: &Dependencies, device: DeviceId)
                     SwapKind::Fetch => fetch(schedule, &swap, states.get(&key)),
                 };
                 match refused {
-                    Some(refused) => found.push((swap.origin, refused)),
+                    Some(refused) if told.insert(key) => found.push((swap.origin, refused)),
+                    Some(_) => {}
                     None if swap.kind == SwapKind::Evict => {
                         states.insert(key, State::Out { origin: swap.origin });
                     }

@@ -2,9 +2,9 @@
 //!
 //! What a device evicts to one other device, or to its host, waits in places of equal size. There are as many of them
 //! as the list of the device ever has out at once, and they are reserved all step long: so the other device needs no
-//! statement, and its peak is what its own list keeps, and these places. A place is given to the next `evict` in the
-//! order of the list. With n places, the `evict` number i takes that of the `fetch` number i - n, which stands before it
-//! in the list, because at most n are out. So an `evict` waits only for what stands before it.
+//! statement, and its peak is what its own list keeps, and these places. Places are given in turn, in the order of the
+//! list. With n of them, the `evict` number i takes that of the `fetch` number i - n. This one stands before it in the
+//! list, because at most n are out at once. So an `evict` waits only for what stands before it.
 
 use super::{Home, Schedule, Swap, SwapKind};
 use pipe_ir::ids::DeviceId;

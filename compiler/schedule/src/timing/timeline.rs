@@ -31,7 +31,8 @@ pub struct Timeline {
     pub gathered: BTreeMap<(DeviceId, u32), Option<Position>>,
     /// The device that has done its updates last and has everything back with its host, where state lives there.
     pub updated: Option<Updated>,
-    /// Copies between devices and their hosts, or of activations that are evicted and fetched, device by device, in the order in which each queues them.
+    /// Copies between devices and their hosts, or of activations that are evicted and fetched, device by device, in the
+    /// order in which each queues them.
     pub copies: Vec<Copied>,
     /// What several devices do together, a part for each of them.
     pub collectives: Vec<Collected>,

@@ -93,7 +93,7 @@ pub(super) fn phrase(rule: Rule) -> Option<String> {
         Rule::kind | Rule::task | Rule::pair | Rule::block_task | Rule::duration => "`F`, `B`, `W` or `BW`",
         Rule::movement | Rule::swap_kind => "`evict` or `fetch`",
         Rule::cost_name | Rule::cost_pair | Rule::cost_entry => {
-            "`F`, `B`, `W`, `BW`, `comm`, `copy`, `evict` or `fetch`"
+            "a cost: `F`, `B`, `W`, `BW`, `comm`, `copy`, `evict` or `fetch`"
         }
         Rule::activation_name | Rule::activation_entry => "`F` or `W`",
         Rule::cost_stages => "`[stages]`",

@@ -236,10 +236,8 @@ fn without_parts(schedule: Option<&Schedule>, model: Option<&Call>) -> Option<Di
 /// Rule: a schedule that evicts activations has no model: which bytes leave and come back is not known.
 fn without_swaps(schedule: Option<&Schedule>, model: Option<&Call>) -> Option<Diagnostic> {
     let schedule = schedule.filter(|schedule| !schedule.swaps.is_empty())?;
-    let message = format!(
-        "`{}` evicts activations of stages, and which values of the model these are is not known",
-        schedule.name
-    );
+    let message =
+        format!("`{}` evicts activations, and which values of the model then leave is not known", schedule.name);
     let error = Diagnostic::error(Code::WrongSwap, model?.span, "a model", message);
     let help = "leave the model out, and say with `cost` how long tasks take; or take a schedule without `evict`, and let \
                 the compiler choose with `offload activations`";

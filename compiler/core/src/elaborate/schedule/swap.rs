@@ -34,7 +34,7 @@ pub(super) struct Movement<'a> {
 pub(super) fn allowed(writer: &mut Writer<'_>, items: &Items<'_>, has_parts: Option<Span>) {
     let Some(line) = items.swap else { return };
     if let Some((Body::Block(block), _)) = items.body {
-        let message = "`swap` needs an `order`, whose statements `evict` and `fetch`, and this schedule has a `block`";
+        let message = "`swap` needs an `order` with `evict` and `fetch`, and this schedule has a `block`";
         let error = Diagnostic::error(Code::RepeatedItem, line.span, "nothing evicts", message);
         writer.report.add(error.label(block.span, "has tasks only"));
     }
@@ -66,8 +66,8 @@ pub(super) fn line<'a>(writer: &mut Writer<'a>, line: &'a ast::Swap, n_stages: u
 /// The error for a statement of a schedule without the line.
 pub(super) fn without_line(kind: SwapKind, span: Span) -> Diagnostic {
     let word = kind.word();
-    let message = format!("`{word}` has no place to use: no line says where activations wait");
-    let error = Diagnostic::error(Code::WrongSwap, span, "where to, and where from?", message);
+    let message = format!("`{word}` needs a line `swap`: nothing says where activations wait");
+    let error = Diagnostic::error(Code::WrongSwap, span, "nowhere to wait", message);
     error.help("add a line such as `swap s to D - 1 - s` for another device, or `swap s to host`")
 }
 
@@ -170,9 +170,9 @@ impl WrittenSwaps {
             return error(Code::TaskOutside, format!("this is {number} on {device}"), message);
         };
         let homes = writer.placement.devices_of(stage);
-        if let [first, _, ..] = homes {
+        if homes.len() > 1 {
             let message = format!("{stage} lives on {}, and only what one device keeps can leave", names(homes));
-            return error(Code::WrongSwap, format!("{stage} is also on {first}"), message);
+            return error(Code::WrongSwap, format!("of a stage on {} devices", homes.len()), message);
         }
         if !homes.contains(&device) {
             let message =
