@@ -389,6 +389,8 @@ fn machine(case: &Case) -> Result<Ran, Fault> {
                     if matches!(entry.0, Word::Evict | Word::Fetch) {
                         is_wrong |= !device.queue(case, entry);
                         device.next += 1;
+                        // What takes no time is done before the next statement.
+                        device.start_copies(case, now);
                         any = true;
                         continue;
                     }
@@ -564,4 +566,14 @@ fn without_a_microbatch_what_left_first_comes_back_first() {
     };
     let expected = "evict s0 m2, evict s0 m0, evict s0 m1, fetch s0 m2, fetch s0 m1, fetch s0 m0";
     assert_eq!(swaps(["evict[0, 2] evict[0, 0] evict[0]", "fetch[0] fetch[0, 1] fetch[0]"]), expected);
+}
+
+#[test]
+fn words_of_swaps_stay_names() {
+    let text = "let fetch(n) { repeat n { F[0] } }
+        schedule swap(to = 0) { stages 1 place evict on evict let swap = to order d {
+            fetch(M) for host in 0..M { BW[swap, host] } } }
+        pipeline to { devices 1 microbatches 3 schedule swap(to = 0) }";
+    let found = compiled("names.pipe", text, &Request::default());
+    assert!(found.report.ok && found.report.swaps.is_empty(), "{:#?}", found.diagnostics);
 }

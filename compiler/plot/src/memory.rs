@@ -14,8 +14,8 @@ use pipe_schedule::timing::timeline::Copied;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Counts what is alive as [`pipe_schedule::check::memory::peaks`] does, so that the peaks are the same. Where copies of
-/// activations wait for each other, they may be lower.
+/// Counts what is alive as [`pipe_schedule::check::memory::peaks`] does, so that the peaks are the same. Where copies
+/// of activations wait for each other, they may be lower.
 pub(super) fn in_units(analysis: &Analysis, report: &Report, scale: &TickScale) -> Memory {
     let schedule = &analysis.schedule;
     let devices = rows(schedule).map(|device| {

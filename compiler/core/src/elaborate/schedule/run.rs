@@ -22,8 +22,8 @@ const TURN: u64 = 16;
 /// What it costs to refuse a task. Nothing comes of the schedule any more, so there need not be many.
 const REFUSAL: u64 = 20_000;
 
-/// The orders of all devices, followed by the orders of their lanes, and what leaves and comes back. `place` is the line
-/// with the homes of stages.
+/// The orders of all devices, followed by the orders of their lanes, and what leaves and comes back. `place` is the
+/// line with the homes of stages.
 pub(super) fn run<'a>(
     writer: &mut Writer<'a>,
     (order, device, body): (&'a ast::Order, usize, &Body<'a>),
