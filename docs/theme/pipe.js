@@ -6,7 +6,8 @@ const KEYWORDS = `
   activation all and at auto behind block bubble checkpoint cost cut data device devices else every fill for from frozen
   host if import in input lane layer let loss memory microbatches minimum model none normal not numbers of offload
   on ones optimizer or order output param part parts peak phase pipeline place precision reads recompute reorder
-  repeat require schedule seed slices slots speed stages steps synthetic then train warmup weight weights with zero zeros
+  repeat require schedule seed slices slots speed stages steps swap synthetic then to train warmup weight weights with
+  zero zeros
 `;
 /// Smallest letters of code that is made narrower, in pixels.
 const SMALLEST = 9.5;
@@ -23,7 +24,7 @@ hljs.registerLanguage("pipe", () => ({
   contains: [
     { className: "comment", begin: /\/\//, end: /$/ },
     { className: "string", begin: /"/, end: /"/, illegal: /\n/ },
-    { className: "task", begin: /\b(?:F|BW|B|W|R|U)(?=\s*\[)/ },
+    { className: "task", begin: /\b(?:F|BW|B|W|R|U|evict|fetch)(?=\s*\[)/ },
     { className: "number", begin: /\b\d[\d_.]*(?:e-?\d+)?(?:[KMGT]i)?B?\b/ },
   ],
 }));

@@ -32,8 +32,8 @@ pub fn source(bytes: &[u8]) {
     assert_eq!(drawn.is_empty(), compilation.diagnostics.is_empty());
     assert!(compilation.our_mistakes.is_empty(), "{:#?}", compilation.our_mistakes);
     let analysis = compilation.analysis.as_ref();
-    let is_spread = analysis.is_some_and(|analysis| analysis.schedule.placement.spread_stage().is_some());
-    assert!(compilation.report.ok <= (compilation.program.is_some() || is_spread), "accepted, but there is no program");
+    let has_none = analysis.is_some_and(|analysis| pipe_lower::undivided(&analysis.schedule).is_some());
+    assert!(compilation.report.ok <= (compilation.program.is_some() || has_none), "accepted, but there is no program");
     if let Some(verified) = compilation.program {
         sound(verified.program());
     }

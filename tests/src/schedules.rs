@@ -251,6 +251,7 @@ pub fn schedule(
         orders,
         origins: vec![SPAN],
         block: None,
+        swaps: pipe_schedule::swaps::Swaps::default(),
         frozen: Frozen::default(),
         reorder: None,
     }

@@ -112,6 +112,7 @@ fn costs(size: Size, dice: &mut Dice) -> Costs {
         pairs: [None; TaskKind::ALL.len()],
         latency,
         copy: Ticks::ZERO,
+        swaps: Default::default(),
         sharing: Sharing::default(),
     }
 }

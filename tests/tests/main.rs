@@ -59,6 +59,7 @@ mod sets;
 mod slices;
 mod store;
 mod sums;
+mod swaps;
 mod tidy;
 mod torch;
 mod traps;

@@ -3,7 +3,7 @@
 
 use pipe_ir::instruction::Direction;
 use pipe_lower::offload::activations::{Away, Course, Gap, copied, plan};
-use pipe_lower::offload::timing::{Clock, Event};
+use pipe_schedule::timing::copies::{Clock, Event};
 use pipe_tests::schedules::Dice;
 use std::cmp::Reverse;
 
@@ -55,7 +55,12 @@ fn work(course: &Course, aways: &[Away]) -> Vec<u64> {
     let mut ends = Vec::new();
     let mut back: Vec<usize> = (0..aways.len()).collect();
     back.sort_by_key(|one| aways[*one].copies[1]);
-    let copy = |copy: usize, direction, bytes: u64| Event::Copy { direction, copy, length: copied(bytes, course.copy) };
+    let copy = |copy: usize, direction, bytes: u64| Event::Copy {
+        direction,
+        copy,
+        from: 0,
+        length: copied(bytes, course.copy),
+    };
     for (task, (start, end)) in course.tasks.iter().enumerate() {
         for point in [2 * task, 2 * task + 1] {
             for (one, _) in aways.iter().enumerate().filter(|(_, away)| away.gone == point) {

@@ -3,7 +3,7 @@
 
 use pipe_ir::instruction::Direction;
 use pipe_lower::offload::plan::{Plan, Reference, Shortage, Step, plan};
-use pipe_lower::offload::timing::{Cost, Event, cost};
+use pipe_schedule::timing::copies::{Cost, Event, cost};
 use pipe_tests::cases::{read, root};
 use pipe_tests::schedules::Dice;
 use serde_json::Value;
@@ -93,7 +93,7 @@ fn events(plan: &Plan, works: &[u64], transfer: u64) -> Vec<Event> {
     let stays = |is_meant: &dyn Fn(&pipe_lower::offload::plan::Stay) -> bool| -> Vec<usize> {
         (0..n_stays).filter(|stay| is_meant(&plan.stays[*stay])).collect()
     };
-    let copy = |copy, direction| Event::Copy { direction, copy, length: transfer };
+    let copy = |copy, direction| Event::Copy { direction, copy, from: 0, length: transfer };
     for step in 0..=n_steps {
         let back = stays(&|stay| stay.changed && stay.last + 1 == step);
         events.extend(back.iter().map(|stay| copy(n_stays + stay, Direction::DeviceToHost)));

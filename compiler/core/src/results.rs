@@ -7,9 +7,9 @@ use crate::certificate::{Alone, Certified};
 use crate::stuck::Stuck;
 use crate::suggest_fix::Alternative;
 use pipe_ir::program::Program;
-use pipe_lower::offload::timing::Cost;
 use pipe_model::pipeline::Elaborated;
 use pipe_model::stage_set::StageSet;
+use pipe_schedule::timing::copies::Cost;
 use pipe_syntax::diagnostic::Diagnostics;
 use pipe_syntax::files::Files;
 

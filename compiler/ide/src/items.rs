@@ -16,6 +16,7 @@ impl Walker {
                 }
                 ScheduleItem::Parts(parts) => self.bind_once(&parts.stage),
                 ScheduleItem::Reads(reads) => self.bind_once(&reads.stage),
+                ScheduleItem::Swap(swap) => self.bind_once(&swap.stage),
                 ScheduleItem::Frozen(frozen) => frozen.rule.iter().for_each(|(stage, _)| self.bind_once(stage)),
                 ScheduleItem::Block(block) => block.names().for_each(|name| self.bind_once(name)),
                 ScheduleItem::Order(order) => self.bind_once(&order.device),
@@ -37,6 +38,7 @@ impl Walker {
                 ScheduleItem::Require { condition, .. } => self.value(condition),
                 ScheduleItem::Parts(parts) => parts.list.each_expr(&mut |expr| self.value(expr)),
                 ScheduleItem::Reads(reads) => self.value(&reads.sources),
+                ScheduleItem::Swap(swap) => self.values(&swap.device),
                 ScheduleItem::Frozen(frozen) => self.values(frozen.rule.iter().map(|(_, condition)| condition)),
                 ScheduleItem::Let(binding) => self.value(&binding.value),
                 ScheduleItem::Function(function) => self.function(function),

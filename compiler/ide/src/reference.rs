@@ -33,7 +33,7 @@ pub const NUMBERS: [(&str, &str, &str); 3] = [
 ];
 
 /// Words that are neither keywords nor names, with what they mean.
-const VALUES: [(&str, &str); 12] = [
+const VALUES: [(&str, &str); 14] = [
     ("i32", "Whole numbers of 32 bits, such as tokens."),
     ("f32", "Single precision: 4 bytes for each number."),
     ("f64", "Double precision: 8 bytes for each number, and more than twice the time."),
@@ -50,6 +50,8 @@ const VALUES: [(&str, &str); 12] = [
     ("parameters", "The weights live with the host, and come for each task of their stage that finds them gone."),
     ("comm", "The latency of a transfer between two devices. `comm[0-1]` sets it for one link."),
     ("copy", "What a copy of 1 MiB between a device and its host takes."),
+    ("evict", "An activation leaves for where `swap` says. With `cost`: how long that takes."),
+    ("fetch", "An activation comes back from where `swap` says. With `cost`: how long that takes."),
 ];
 
 /// Functions of layers, with their arguments and what they give.

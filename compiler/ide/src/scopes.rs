@@ -169,7 +169,8 @@ impl Walker {
                     }
                     self.within(|walker| walker.statements(otherwise));
                 }
-                Statement::Task { stage, microbatch, slice, .. } => {
+                Statement::Task { stage, microbatch, slice, .. }
+                | Statement::Movement { stage, microbatch, slice, .. } => {
                     self.value(stage);
                     self.values(microbatch.iter().chain(slice));
                 }

@@ -114,8 +114,14 @@ pub struct Options {
 
 /// Says why a schedule has no program. An instruction runs a stage, or a part of one, on one device. So a stage on
 /// several devices at once would have to be divided among them. And instructions of a list are put in one order with
-/// those of its lanes, which some schedules with lanes do not have.
+/// those of its lanes, which some schedules with lanes do not have. Activations that are evicted and fetched have none.
 pub fn undivided(schedule: &Schedule) -> Option<Diagnostic> {
+    if let Some(origin) = schedule.swaps.first_origin() {
+        let message = format!("`{}` evicts activations, and no instructions do that", schedule.name);
+        let span = schedule.origins[usize::from(origin)];
+        let error = Diagnostic::error(Code::UndividedStage, span, "this has no instructions", message);
+        return Some(error.help("leave `evict` and `fetch` out; `check` and `plot` take schedules with them"));
+    }
     let rows = (0..schedule.n_stages()).map(StageId::from_index);
     let alone = rows.filter_map(|row| schedule.parts.part(row)).find(|part| part.member.is_some());
     let Some(stage) = schedule.placement.spread_stage().or(alone.map(|part| part.stage)) else {

@@ -37,6 +37,7 @@ pub fn costs(set: &StageSet, unequal: Option<u32>) -> Costs {
         pairs: [None; TaskKind::ALL.len()],
         latency: Latency::default(),
         copy: Ticks::ZERO,
+        swaps: Default::default(),
         sharing: Sharing::default(),
     }
 }

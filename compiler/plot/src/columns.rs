@@ -89,13 +89,18 @@ pub(super) fn transfers<S: Serializer>(transfers: &[Transfer], serializer: S) ->
     write(transfers, &columns, serializer)
 }
 
-/// `direction` is 0 from the host to the device, and 1 back.
+/// `direction` is 0 to the device, and 1 from it. `stage` is one more than that of an activation that is evicted or
+/// fetched, and `peer` one more than the device where it waits.
 pub(super) fn copies<S: Serializer>(copies: &[Copy], serializer: S) -> Result<S::Ok, S::Error> {
-    let columns: [Column<Copy>; 4] = [
+    let columns: [Column<Copy>; 8] = [
         ("device", |one| one.device.into()),
         ("direction", |one| one.direction as i64),
         ("start", |one| signed(one.start)),
         ("duration", |one| signed(one.end - one.start)),
+        ("stage", |one| one.swap.map_or(0, |swap| i64::from(swap.stage) + 1)),
+        ("microbatch", |one| one.swap.map_or(0, |swap| swap.microbatch.into())),
+        ("slice", |one| one.swap.map_or(0, |swap| swap.slice.into())),
+        ("peer", |one| one.swap.and_then(|swap| swap.peer).map_or(0, |peer| i64::from(peer) + 1)),
     ];
     write(copies, &columns, serializer)
 }

@@ -1,16 +1,17 @@
 //! A picture of a compilation, or of other timelines of its schedule.
 
 use super::{
-    Cause, Clock, Closing, Collective, Copy, Device, DrawnTask, Gap, Moments, Picture, Reason, SCHEMA, TickScale,
-    bubble, bytes, memory, palette, stop, transfers, waits,
+    Cause, Clock, Closing, Collective, Copy, Device, DrawnTask, Gap, Moments, Picture, Reason, SCHEMA, SwapOf,
+    TickScale, bubble, bytes, memory, palette, stop, transfers, waits,
 };
 use crate::tracks::{Track, rows, tracks};
 use pipe_compiler::Compilation;
 use pipe_compiler::analyze::Analysis;
-use pipe_ir::ids::StageId;
+use pipe_ir::ids::{MicrobatchId, StageId};
 use pipe_ir::instruction::Class;
 use pipe_schedule::order::Order;
 use pipe_schedule::schedule::Schedule;
+use pipe_schedule::swaps::Home;
 use pipe_schedule::timing::durations::Costs;
 use pipe_schedule::timing::timeline::{Timeline, Together};
 use pipe_schedule::units::Ticks;
@@ -73,6 +74,7 @@ impl Picture {
             direction: copy.direction,
             start: scale.ticks(copy.start),
             end: scale.ticks(copy.end),
+            swap: copy.swap.map(|(stage, microbatch)| swap_of(&analysis.schedule, stage, microbatch)),
         });
         let collectives = timeline.collectives.iter().filter(|part| part.end > part.start).map(|part| Collective {
             device: part.device.0,
@@ -118,6 +120,16 @@ impl Picture {
             form_of_bound: String::new(),
         }
     }
+}
+
+/// An activation that is evicted or fetched.
+fn swap_of(schedule: &Schedule, stage: StageId, microbatch: MicrobatchId) -> SwapOf {
+    let peer = match schedule.swaps.home(stage) {
+        Some(Home::Peer(device)) => Some(device.0),
+        Some(Home::Host) | None => None,
+    };
+    let slices = schedule.slices;
+    SwapOf { stage: stage.0, microbatch: slices.microbatch(microbatch), slice: slices.slice(microbatch), peer }
 }
 
 /// Microbatches of all steps, slices of each, steps.

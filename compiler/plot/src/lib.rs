@@ -78,7 +78,7 @@ pub struct Picture {
     /// What travels between devices for tasks.
     #[serde(serialize_with = "columns::transfers")]
     pub transfers: Vec<Transfer>,
-    /// Copies between devices and their hosts, where there are any.
+    /// Copies between devices and their hosts, or of activations that are evicted and fetched, where there are any.
     #[serde(serialize_with = "columns::copies")]
     pub copies: Vec<Copy>,
     /// What several devices do together, a part for each of them, where there is any.
@@ -186,7 +186,7 @@ pipe_ir::words! {
         Transfer "transfer"
         /// Weights that devices divide came together, behind the task that joined last.
         Weights "weights"
-        /// A copy from the host, or to it.
+        /// A copy from the host, or to it; or of an activation that is evicted or fetched.
         Copy "copy"
     }
 }
@@ -208,7 +208,7 @@ pub struct Transfer {
     pub bytes: Option<u64>,
 }
 
-/// A copy between a device and its host.
+/// A copy between a device and its host, or another device where its activations wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Copy {
     /// The device.
@@ -219,6 +219,21 @@ pub struct Copy {
     pub start: u64,
     /// When it has ended.
     pub end: u64,
+    /// What is evicted or fetched, if it is that.
+    pub swap: Option<SwapOf>,
+}
+
+/// An activation that is evicted or fetched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SwapOf {
+    /// Of which stage.
+    pub stage: u32,
+    /// Of which microbatch.
+    pub microbatch: u32,
+    /// Of which slice of it.
+    pub slice: u32,
+    /// The device where it waits; none for the host.
+    pub peer: Option<u32>,
 }
 
 /// A device's part of what it does together with others.
@@ -287,7 +302,7 @@ pipe_ir::words! {
         Communication "communication"
         /// Weights that devices divide have not come together.
         Weights "weights"
-        /// Copies between it and its host have not ended.
+        /// Copies between it and its host, or of activations that it evicts and fetches, have not ended.
         Copies "copies"
         /// Its next task could have started, as measured.
         Late "late"

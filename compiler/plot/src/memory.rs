@@ -1,15 +1,21 @@
 //! Activation memory over time, in parts of units: taken when the task starts that saves it, given
-//! back when the one ends that reads it last.
+//! back when the one ends that reads it last. What is evicted is given back when it has left, and taken
+//! when its way back begins; places for the activations of others count all step long.
 
 use super::{Lifespan, Measure, Memory, MemoryTrack, TickScale};
 use crate::tracks::rows;
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::report::Report;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
+use pipe_ir::instruction::Direction;
+use pipe_schedule::swaps::places::{self, Places, Reserve};
+use pipe_schedule::swaps::{Entry, list};
+use pipe_schedule::timing::timeline::Copied;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Counts what is alive as [`pipe_schedule::check::memory::peaks`] does, so that the peaks are the same.
+/// Counts what is alive as [`pipe_schedule::check::memory::peaks`] does, so that the peaks are the same. Where copies
+/// of activations wait for each other, they may be lower.
 pub(super) fn in_units(analysis: &Analysis, report: &Report, scale: &TickScale) -> Memory {
     let schedule = &analysis.schedule;
     let devices = rows(schedule).map(|device| {
@@ -27,37 +33,80 @@ pub(super) fn in_units(analysis: &Analysis, report: &Report, scale: &TickScale) 
 /// What is alive of a microbatch of a stage: since when, and how many parts.
 type Alive = BTreeMap<(StageId, MicrobatchId), (u64, u64)>;
 
-fn track(analysis: &Analysis, device: DeviceId, scale: &TickScale) -> MemoryTrack {
+/// Something that is taken or given back at a moment.
+struct Change {
+    at: u64,
+    key: (StageId, MicrobatchId),
+    parts: i64,
+}
+
+/// What a device takes and gives back, in the order of its list.
+fn changes(analysis: &Analysis, device: DeviceId, scale: &TickScale) -> Vec<Change> {
     let (schedule, dependencies) = (&analysis.schedule, &analysis.order.dependencies);
     let index = device.index();
     let (starts, ends) = (&analysis.timeline.starts[index], &analysis.timeline.ends[index]);
-    let fullest = analysis.peaks[index].position;
-    let (mut levels, mut alive, mut at_peak) = (Levels::default(), Alive::new(), Alive::new());
-    for (position, scheduled) in schedule.orders[index].iter().enumerate() {
-        let key = (scheduled.task.stage, scheduled.task.microbatch);
-        let change = schedule.activations.change(dependencies, scheduled.task);
-        if change > 0 {
-            let at = scale.ticks(starts[position]);
-            alive.entry(key).or_insert((at, 0)).1 += change.unsigned_abs();
-            levels.change(at, change);
-        } else if change < 0 {
-            let parts = alive.get(&key).map_or(0, |(_, parts)| parts.saturating_sub(change.unsigned_abs()));
-            if parts == 0 {
+    let copies: Vec<&Copied> =
+        analysis.timeline.copies.iter().filter(|copy| copy.device == device && copy.swap.is_some()).collect();
+    let change = |entry| {
+        let (key, parts, [start, end]) = match entry {
+            Entry::Task(position) => {
+                let task = schedule.orders[index][position].task;
+                let parts = schedule.activations.change(dependencies, task);
+                ((task.stage, task.microbatch), parts, [starts[position], ends[position]])
+            }
+            Entry::Swap(position) => {
+                let swap = schedule.swaps.of(device)[position];
+                let moments = copies.get(position).map_or_else(Default::default, |copy| [copy.start, copy.end]);
+                ((swap.stage, swap.microbatch), places::change(schedule, device, position), moments)
+            }
+        };
+        Change { at: scale.ticks(if parts > 0 { start } else { end }), key, parts }
+    };
+    let mut all: Vec<Change> = list(schedule, device).map(change).filter(|change| change.parts != 0).collect();
+    // Copies end later than the tasks that stand beside them.
+    all.sort_by_key(|change| change.at);
+    all
+}
+
+fn track(analysis: &Analysis, device: DeviceId, scale: &TickScale) -> MemoryTrack {
+    let (schedule, dependencies) = (&analysis.schedule, &analysis.order.dependencies);
+    let changes = changes(analysis, device, scale);
+    let places = Places::of(schedule);
+    let (mut levels, mut alive, mut at_peak, mut fullest) = (Levels::default(), Alive::new(), Alive::new(), 0);
+    let reserved = places.held_on(device);
+    if reserved > 0 {
+        levels.change(0, i64::try_from(reserved).unwrap_or(i64::MAX));
+    }
+    for Change { at, key, parts } in changes {
+        let peak = levels.peak();
+        levels.change(at, parts);
+        if parts > 0 {
+            alive.entry(key).or_insert((at, 0)).1 += parts.unsigned_abs();
+        } else {
+            let left = alive.get(&key).map_or(0, |(_, own)| own.saturating_sub(parts.unsigned_abs()));
+            if left == 0 {
                 alive.remove(&key);
             } else if let Some(own) = alive.get_mut(&key) {
-                own.1 = parts;
+                own.1 = left;
             }
-            levels.change(scale.ticks(ends[position]), change);
         }
-        if position == fullest {
+        if levels.peak() > peak {
             at_peak.clone_from(&alive);
+            fullest = at;
         }
     }
-    // Those alive at the peak end with the last task that reads them.
+    // Those alive at the peak end with the last task that reads them, or leave.
     let mut until: BTreeMap<(StageId, MicrobatchId), u64> = BTreeMap::new();
-    let rest = schedule.orders[index].iter().zip(ends).skip(fullest);
-    for (scheduled, end) in rest.filter(|(one, _)| dependencies.is_last(one.task)) {
+    let order = schedule.orders[device.index()].iter().zip(&analysis.timeline.ends[device.index()]);
+    for (scheduled, end) in order.filter(|(one, _)| dependencies.is_last(one.task)) {
         until.insert((scheduled.task.stage, scheduled.task.microbatch), scale.ticks(*end));
+    }
+    for copy in analysis.timeline.copies.iter().filter(|copy| copy.device == device) {
+        let end = scale.ticks(copy.end);
+        if let (Some(key), Direction::DeviceToHost, true) = (copy.swap, copy.direction, end > fullest) {
+            let known = until.entry(key).or_insert(end);
+            *known = end.min(*known);
+        }
     }
     let lifespan = |((stage, microbatch), (since, parts)): ((StageId, MicrobatchId), (u64, u64))| Lifespan {
         what: "activations".to_owned(),
@@ -67,7 +116,15 @@ fn track(analysis: &Analysis, device: DeviceId, scale: &TickScale) -> MemoryTrac
         until: until.get(&(stage, microbatch)).copied(),
         parts,
     };
-    levels.track(at_peak.into_iter().map(lifespan).collect())
+    let reserve = |own: &Reserve| Lifespan {
+        what: format!("places for activations of {}", own.from),
+        stage: None,
+        microbatch: None,
+        since: None,
+        until: None,
+        parts: own.places.saturating_mul(own.each),
+    };
+    levels.track(at_peak.into_iter().map(lifespan).chain(places.on(device).map(reserve)).collect())
 }
 
 /// What is alive, change by change.
@@ -79,6 +136,11 @@ pub(super) struct Levels {
 }
 
 impl Levels {
+    /// The most that was alive.
+    fn peak(&self) -> u64 {
+        self.peak.0
+    }
+
     /// At a moment, no earlier than the one before, something is taken or given back.
     pub(super) fn change(&mut self, at: u64, parts: i64) {
         self.alive = self.alive.saturating_add_signed(parts);

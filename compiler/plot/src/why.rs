@@ -2,7 +2,9 @@
 
 use crate::numbers::{bytes, time, units};
 use crate::stop::{Misfit, StopWait};
-use crate::{DrawnTask, Picture};
+use crate::{Copy, DrawnTask, Picture, SwapOf};
+use pipe_ir::instruction::Direction;
+use pipe_schedule::swaps::SwapKind;
 
 /// Waits of a cycle that are told; the rest of a longer one is counted.
 const TOLD: usize = 6;
@@ -43,6 +45,18 @@ pub fn name(picture: &Picture, task: &DrawnTask) -> String {
         Some((stage, part)) => format!("{letters}.{part} {stage} m{}{slice}", task.microbatch),
         None => format!("{letters} s{} m{}{slice}", task.stage, task.microbatch),
     }
+}
+
+/// `evict s0 m2 to d7`, or `fetch s0 m2 from the host`; none of a copy that is neither.
+pub fn swap(picture: &Picture, copy: &Copy) -> Option<String> {
+    let SwapOf { stage, microbatch, slice, peer } = copy.swap?;
+    let slice = if picture.microbatches[1] > 1 { format!(" q{slice}") } else { String::new() };
+    let home = peer.map_or_else(|| "the host".to_owned(), |peer| device(picture, peer));
+    let (word, way) = match copy.direction {
+        Direction::DeviceToHost => (SwapKind::Evict.word(), "to"),
+        Direction::HostToDevice => (SwapKind::Fetch.word(), "from"),
+    };
+    Some(format!("{word} s{stage} m{microbatch}{slice} {way} {home}"))
 }
 
 /// `d1`, or `d1 link`.

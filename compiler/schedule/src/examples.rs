@@ -172,6 +172,7 @@ fn schedule(
         orders,
         origins,
         block,
+        swaps: crate::swaps::Swaps::default(),
         frozen: crate::policy::frozen::Frozen::default(),
         reorder: None,
     }

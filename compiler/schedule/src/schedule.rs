@@ -6,6 +6,7 @@ use crate::policy::activation::Activations;
 use crate::policy::frozen::Frozen;
 use crate::slices::Slices;
 use crate::stage_graph::StageGraph;
+use crate::swaps::Swaps;
 use crate::timing::latency::Latency;
 use crate::units::{Ticks, Units};
 use crate::window::Window;
@@ -23,7 +24,7 @@ pub struct ScheduledTask {
     pub origin: u16,
     /// Whether it shares the device with the task that stands after it: a forward, and then its partner.
     pub with_next: bool,
-    /// Its place in the list of its device, where lanes have orders of their own; otherwise 0.
+    /// Its place in the list of its device, where lanes have orders of their own or activations leave; otherwise 0.
     pub at: u32,
 }
 
@@ -133,6 +134,8 @@ pub struct Schedule {
     /// What each device does, in order, by [`DeviceId`]; behind the devices, what each lane of each device does (see
     /// [`crate::parts`]). A task that occupies several devices stands in the order of each.
     pub orders: Vec<Vec<ScheduledTask>>,
+    /// Which activations wait elsewhere, and when they leave and come back.
+    pub swaps: Swaps,
     /// Statements that tasks come from.
     pub origins: Vec<Span>,
     /// The building block that the orders repeat, where the schedule was written as one.

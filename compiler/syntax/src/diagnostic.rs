@@ -120,6 +120,8 @@ codes! {
     WrongPair "wrong-pair"
     /// A part that does not exist, or cannot be what its line says.
     WrongPart "wrong-part"
+    /// An activation is evicted or fetched where its device does not have it, or cannot wait where its stage says.
+    WrongSwap "wrong-swap"
     /// A stage is placed on a device that does not exist.
     StageOffDevices "stage-off-devices"
     /// A task is in the order of a device that its stage does not live on.

@@ -67,6 +67,7 @@ fn is_uniform(schedule: &Schedule, mentions: impl Fn(&Expr) -> bool) -> bool {
                 !found
             }
             ScheduleItem::Reads(reads) => !mentions(&reads.sources),
+            ScheduleItem::Swap(swap) => !swap.device.iter().any(&mentions),
             ScheduleItem::Frozen(frozen) => !frozen.rule.iter().any(|(_, condition)| mentions(condition)),
             ScheduleItem::Let(binding) => !mentions(&binding.value),
             // Statements stand in an `order`.

@@ -6,6 +6,7 @@
 (standard_path) @string.special.path
 (number) @number
 (kind) @type.builtin
+(swap_kind) @type.builtin
 (activation_name) @type.builtin
 (cost_name) @type.builtin
 (dtype) @type.builtin
@@ -30,8 +31,8 @@
 ["activation" "all" "at" "auto" "behind" "block" "bubble" "checkpoint" "cost" "cut" "data" "device" "devices"
  "every" "fill" "frozen" "from" "host" "input" "lane" "layer" "let" "loss" "memory" "microbatches" "minimum" "model"
  "none" "normal" "numbers" "of" "offload" "on" "ones" "optimizer" "order" "output" "param" "part" "parts" "peak" "phase"
- "pipeline" "place" "precision" "reads" "recompute" "require" "schedule" "seed" "slices" "slots" "speed" "stages" "steps" "synthetic"
- "train" "warmup" "weight" "weights" "with" "zero" "zeros"] @keyword
+ "pipeline" "place" "precision" "reads" "recompute" "require" "schedule" "seed" "slices" "slots" "speed" "stages" "steps" "swap"
+ "synthetic" "to" "train" "warmup" "weight" "weights" "with" "zero" "zeros"] @keyword
 "import" @keyword.import
 ["if" "then" "else"] @keyword.conditional
 ["for" "in" "repeat"] @keyword.repeat

@@ -27,6 +27,7 @@ const fn shared(example: &'static str, image: &'static str, words: &'static str)
 
 const PICTURES: &[Picture] = &[
     shared("adapipe", "adapipe", "1F1B that recomputes attention on two devices"),
+    shared("bpipe", "bpipe", "1F1B whose activations wait on other devices"),
     drawn("by_hand", " --set microbatches=10 --set wave=3", "Waves of three microbatches: no device holds more"),
     drawn("decode", "", "A token of each of four groups in turn: no device waits"),
     shared("experts", "experts", "1F1B whose all-to-alls hide behind compute"),

@@ -35,7 +35,8 @@ pub(crate) fn write(picture: &Picture, out: &mut dyn Write) -> io::Result<()> {
     for copy in &picture.copies {
         let track = (DeviceId(copy.device), Queue::Copies(copy.direction));
         let span = (plan.nanos(copy.start), plan.nanos(copy.end));
-        trace.slice(track, copy.direction.word(), "copy", span, &json!({"device": copy.device}))?;
+        let name = why::swap(picture, copy).unwrap_or_else(|| copy.direction.word().to_owned());
+        trace.slice(track, &name, "copy", span, &json!({"device": copy.device}))?;
     }
     if let Some(closing) = &picture.closing {
         let span = (plan.nanos(closing.start), plan.nanos(closing.end));

@@ -18,6 +18,11 @@ fn in_turn(analysis: &Analysis) -> Option<Diagnostic> {
         let error = Diagnostic::error(Code::CannotExport, schedule.span, "this schedule", message);
         return Some(error.help("leave `parts` out"));
     }
+    if !schedule.swaps.is_empty() {
+        let message = "activations are evicted, and Megatron keeps them on their ranks";
+        let error = Diagnostic::error(Code::CannotExport, schedule.span, "this schedule", message);
+        return Some(error.help("leave `evict` and `fetch` out"));
+    }
     let placement = &schedule.placement;
     let stage = placement.stages().find(|stage| {
         let homes = placement.devices_of(*stage);

@@ -17,6 +17,9 @@ pub struct DeviceReport {
     pub busy: Option<f64>,
     /// The most activation memory, exact.
     pub peak_activation: Option<f64>,
+    /// Of that, what it keeps for activations that others evict, where they do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reserved_activation: Option<f64>,
     /// Σ ceil(l / T), where the schedule has a period.
     pub bound_activation: Option<f64>,
     /// The most activation memory that it may hold, where that was said.

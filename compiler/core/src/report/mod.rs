@@ -14,6 +14,7 @@ pub mod offload;
 pub mod profile;
 pub mod recompute;
 pub mod stage_costs;
+pub mod swaps;
 pub mod torch;
 pub mod versions;
 pub mod zero;
@@ -43,6 +44,7 @@ use pipe_model::stage_set::StageSet;
 use pipe_schedule::bounds::Forms;
 use pipe_schedule::dispatch::Objective;
 use pipe_schedule::schedule::Schedule;
+use pipe_schedule::swaps::places::Places;
 use pipe_schedule::timing::timeline::Timeline;
 use pipe_schedule::units::{Ticks, Units};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
@@ -51,6 +53,7 @@ use profile::ProfileReport;
 use recompute::RecomputeReport;
 use serde::Serialize;
 use stage_costs::{AccountReport, ChangeReport};
+use swaps::SwapReport;
 use torch::TorchReport;
 use versions::WeightsReport;
 use zero::ZeroReport;
@@ -111,6 +114,9 @@ pub struct Report {
     /// What offload costs, where anything lives in the memory of hosts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub offload: Option<OffloadReport>,
+    /// What devices evict and fetch, where they do.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub swaps: Vec<SwapReport>,
     /// What the replicas of stages divide, where they do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zero: Option<ZeroReport>,
@@ -306,6 +312,8 @@ impl Report {
         self.weights = analysis.versions.as_ref().and_then(|versions| WeightsReport::new(schedule, versions));
         self.frozen = FrozenReport::new(&analysis.schedule);
         self.recompute = RecomputeReport::new(analysis);
+        self.swaps = SwapReport::all(analysis);
+        let places = Places::of(schedule);
         let is_limited = limit.is_some() && !analysis.is_valid_for_all_microbatches(limit);
         // Numbers that were judged one by one were judged with sums that travel.
         let is_proved = |numbers: &Numbers| matches!(numbers, Numbers::UpTo(_)) || analysis.sums_follow_slots();
@@ -322,6 +330,7 @@ impl Report {
                 peak_activation: Some(activations(peaks[device.index()].activations)),
                 bound_activation: certificates.map(|certificates| activations(certificates[device.index()].bound)),
                 limit_activation: limit.map(|limit| units(limit.of(device))),
+                reserved_activation: Some(places.held_on(device)).filter(|held| *held > 0).map(activations),
                 lanes: LaneReport::all(schedule, timeline, device),
                 ..DeviceReport::default()
             })

@@ -7,7 +7,7 @@ use pipe_ir::ids::{DeviceId, MicrobatchId, ValueId};
 use pipe_ir::instruction::{Direction, Instruction};
 use pipe_ir::program::Program;
 use pipe_ir::value::ValueKind;
-use pipe_lower::offload::timing::Cost;
+use pipe_schedule::timing::copies::Cost;
 use pipe_schedule::units::Ticks;
 use serde::Serialize;
 use std::collections::BTreeMap;

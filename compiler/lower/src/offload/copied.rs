@@ -7,7 +7,6 @@
 //! the updates, chunk by chunk.
 
 use super::activations::copied;
-use super::timing::{Clock, Cost, Event};
 use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::{Direction, Instruction};
 use pipe_ir::program::{Exec, Program};
@@ -16,6 +15,7 @@ use pipe_ir::units::Bytes;
 use pipe_schedule::order::{Order, Position};
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::timing::all_gather::{Gatherings, Takes, Which};
+use pipe_schedule::timing::copies::{Clock, Cost, Event};
 use pipe_schedule::timing::durations::Costs;
 use pipe_schedule::timing::timeline::{self, Collected, Copied, Timeline, Together, Updated};
 use pipe_schedule::units::Ticks;
@@ -113,6 +113,7 @@ impl Device {
             direction: *direction,
             start: Ticks(*start),
             end: Ticks(*end),
+            swap: None,
         };
         self.copies.extend(carried.iter().map(copy));
         carried
@@ -293,7 +294,7 @@ fn acts(schedule: &Schedule, costs: &Costs, program: &Program, device: DeviceId)
             Instruction::CopyStart { buffer, direction, token, .. } => {
                 copies[token.index()] = true;
                 let length = copied(code.buffers[buffer.index()].bytes.0, costs.copy.0);
-                acts.push(Act::Copy(Event::Copy { direction, copy: token.index(), length }));
+                acts.push(Act::Copy(Event::Copy { direction, copy: token.index(), from: 0, length }));
             }
             Instruction::GatherStart { buffer, group, token, .. } => {
                 let turn: &mut u32 = turns.entry(group).or_default();

@@ -10,4 +10,3 @@ pub mod copied;
 mod levels;
 pub mod plan;
 mod queue;
-pub mod timing;

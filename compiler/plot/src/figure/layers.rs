@@ -18,7 +18,7 @@ pipe_ir::words! {
         Memory "memory"
         /// Lines from the task that sends to the one that receives.
         Transfers "transfers"
-        /// Bars below each device: copies between it and its host.
+        /// Bars below each device: copies between it and its host, and activations that it evicts and fetches.
         Copies "copies"
         /// Bars below each device: its collectives.
         Collectives "collectives"
@@ -88,10 +88,15 @@ pub(super) fn entries(target: &Shown<'_>, look: &Look, sizes: &Sizes) -> Vec<Ent
     let each = shown(target, look).into_iter().flat_map(|layer| match layer {
         Layer::Memory => vec![entry(Sign::Box(curve(sizes)), "memory")],
         Layer::Transfers => vec![entry(Sign::Line(transfer(Class::Activation, sizes), false), "transfer")],
-        Layer::Copies => vec![
-            entry(Sign::Box(copy(Direction::HostToDevice, sizes)), "copy from the host"),
-            entry(Sign::Box(copy(Direction::DeviceToHost, sizes)), "copy to the host"),
-        ],
+        Layer::Copies => {
+            let is_swap = target.picture.iter().flat_map(|own| &own.copies).any(|one| one.swap.is_some());
+            let [to_device, from_device] =
+                if is_swap { ["fetch", "evict"] } else { ["copy from the host", "copy to the host"] };
+            vec![
+                entry(Sign::Box(copy(Direction::HostToDevice, sizes)), to_device),
+                entry(Sign::Box(copy(Direction::DeviceToHost, sizes)), from_device),
+            ]
+        }
         Layer::Collectives => vec![entry(Sign::Box(Paint::filled(INK)), "collective")],
         Layer::CriticalPath => vec![entry(Sign::Box(critical(sizes)), "critical path")],
     });

@@ -62,7 +62,9 @@ pub fn lower_bound(
     let stages = shares(schedule, activations);
     let mut best = Bound { makespan: Ticks::ZERO, kind: BoundKind::Work, device: DeviceId(0) };
     for (device, stages) in stages.iter().enumerate().filter(|(_, stages)| !stages.is_empty()) {
-        let (device, memory) = (DeviceId::from_index(device), memory.get(device).copied());
+        // What is evicted makes room for more.
+        let memory = memory.get(device).copied().filter(|_| schedule.swaps.is_empty());
+        let device = DeviceId::from_index(device);
         // Both hold nothing.
         let is_free = |stage| dependencies.recomputes(stage) || !schedule.frozen.has_backward(stage);
         let is_free = stages.iter().any(|share| is_free(share.stage));

@@ -110,6 +110,7 @@ fn random() -> impl Strategy<Value = (Schedule, Costs)> {
                         pairs,
                         latency: Latency::with_links(usual, links.into_iter()),
                         copy: Ticks::ZERO,
+                        swaps: Default::default(),
                         sharing: Sharing::default(),
                     },
                 )
@@ -330,6 +331,7 @@ fn no_order_of_a_small_step_is_shorter_than_its_bound() {
                 pairs,
                 latency,
                 copy: Ticks::ZERO,
+                swaps: Default::default(),
                 sharing: Sharing::default(),
             };
             let tasks: Vec<Task> = schedule.orders.iter().flatten().map(|scheduled| scheduled.task).collect();

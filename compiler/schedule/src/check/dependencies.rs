@@ -23,6 +23,7 @@ pub fn check(schedule: &Schedule, table: TaskTable) -> Result<Order, Diagnostics
     let dependencies = Dependencies::of(schedule);
     let progress = run(schedule, &dependencies, &table);
     if progress.n_tasks == schedule.n_tasks() {
+        super::swaps::check(schedule, &dependencies)?;
         let versions = versions::check(schedule)?;
         return Ok(Order { sequence: progress.sequence, dependencies, table, versions });
     }

@@ -4,15 +4,19 @@
 //! (or `BW`) ends; a part of it when its `B` ends, where [`Schedule::activations`] says so. Where a
 //! stage recomputes, it is taken when its `R` starts, and its `F` takes nothing: what it keeps, the
 //! stage's input, is counted in bytes only. What is alive therefore follows from the order alone,
-//! whatever tasks cost. For building blocks two figures hold for every number of microbatches: the
-//! certificate Σ ceil(l / T) over the lifespans l (arXiv 2405.15362, Equation 1), and the exact
-//! count over the phases of one period.
+//! whatever tasks cost. What a device evicts is given back where `evict` stands, and taken again where
+//! `fetch` does: whatever takes room waits for every `evict` before it (see [`crate::swaps`]). The
+//! places that it keeps for the activations of others count all step long. For building blocks two
+//! figures hold for every number of microbatches: the certificate Σ ceil(l / T) over the lifespans l
+//! (arXiv 2405.15362, Equation 1), and the exact count over the phases of one period.
 
 use crate::block::period::turn;
 use crate::dependencies::Dependencies;
 use crate::memory_limit::MemoryLimit;
-use crate::schedule::{BlockTask, Schedule, ScheduledTask};
+use crate::schedule::{BlockTask, Schedule};
 use crate::slices::Slices;
+use crate::swaps::places::{self, Places, Reserve};
+use crate::swaps::{Entry, SwapKind, list};
 use crate::units::Units;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;
@@ -24,24 +28,36 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Peak {
     /// Activations of single stages alive at once, in the parts of [`Schedule::activations`].
     pub activations: u64,
-    /// Position of the first task in the device's order at which they are.
+    /// Position of the first task in the device's order at which they are, or behind which they are fetched.
     pub position: usize,
+    /// Position among the device's swaps of the `fetch` at which they are, if it is one.
+    pub fetch: Option<usize>,
 }
 
-/// Counts what is alive on every device, by [`DeviceId`].
+/// Counts what is alive on every device, by [`DeviceId`], and what it keeps for the activations of others.
 pub fn peaks(schedule: &Schedule, dependencies: &Dependencies) -> Vec<Peak> {
-    let peak = |order: &Vec<ScheduledTask>| {
-        let mut peak = Peak { activations: 0, position: 0 };
-        let mut alive = 0u64;
-        for (position, scheduled) in order.iter().enumerate() {
-            alive = alive.saturating_add_signed(schedule.activations.change(dependencies, scheduled.task));
+    let places = Places::of(schedule);
+    let peak = |device: DeviceId| {
+        let mut alive = places.held_on(device);
+        let mut peak = Peak { activations: alive, position: 0, fetch: None };
+        let mut position = 0;
+        for entry in list(schedule, device) {
+            let (change, fetch) = match entry {
+                Entry::Task(own) => {
+                    position = own;
+                    let task = schedule.orders[device.index()][own].task;
+                    (schedule.activations.change(dependencies, task), None)
+                }
+                Entry::Swap(swap) => (places::change(schedule, device, swap), Some(swap)),
+            };
+            alive = alive.saturating_add_signed(change);
             if alive > peak.activations {
-                peak = Peak { activations: alive, position };
+                peak = Peak { activations: alive, position, fetch };
             }
         }
         peak
     };
-    schedule.orders.iter().take(schedule.n_devices()).map(peak).collect()
+    (0..schedule.n_devices()).map(DeviceId::from_index).map(peak).collect()
 }
 
 /// What a building block keeps alive on a device, for every number of microbatches.
@@ -187,33 +203,62 @@ pub fn check(
 ) -> Result<(), Diagnostics> {
     let allowed = limit.activations(schedule);
     let mut found = Diagnostics::new();
-    for (device, order) in schedule.orders.iter().take(schedule.n_devices()).enumerate() {
-        let mut alive: BTreeMap<StageId, Living> = BTreeMap::new();
-        if peaks[device].activations <= allowed[device] {
-            continue;
+    for device in (0..schedule.n_devices()).map(DeviceId::from_index) {
+        let peak = peaks[device.index()];
+        if peak.activations > allowed[device.index()] {
+            let alive = alive(schedule, dependencies, (device, peak));
+            found.push(exceeded(schedule, device, peak, limit.of(device), &alive));
         }
-        for scheduled in &order[..=peaks[device].position] {
-            let task = scheduled.task;
-            let Living { whole, waiting } = alive.entry(task.stage).or_default();
-            if schedule.activations.of(task.stage).saved == 0 {
-                continue;
-            }
-            if dependencies.is_first(task) {
-                whole.insert(task.microbatch.0);
-            } else if schedule.activations.of(task.stage).given_back(task.kind) > 0 {
-                whole.remove(&task.microbatch.0);
-                let is_left = task.kind == TaskKind::BackwardInput;
-                if is_left {
-                    waiting.insert(task.microbatch.0)
-                } else {
-                    waiting.remove(&task.microbatch.0)
-                };
-            }
-        }
-        let device = DeviceId::from_index(device);
-        found.push(exceeded(schedule, device, peaks[device.index()], limit.of(device), &alive));
     }
     if found.is_empty() { Ok(()) } else { Err(found) }
+}
+
+/// What is alive on a device at its peak, beside what it keeps for others.
+fn alive(
+    schedule: &Schedule,
+    dependencies: &Dependencies,
+    (device, peak): (DeviceId, Peak),
+) -> BTreeMap<StageId, Living> {
+    let mut alive: BTreeMap<StageId, Living> = BTreeMap::new();
+    for entry in list(schedule, device) {
+        let task = match entry {
+            Entry::Swap(index) => {
+                let swap = schedule.swaps.of(device)[index];
+                let whole = &mut alive.entry(swap.stage).or_default().whole;
+                match swap.kind {
+                    SwapKind::Evict => whole.remove(&swap.microbatch.0),
+                    SwapKind::Fetch => whole.insert(swap.microbatch.0),
+                };
+                if peak.fetch == Some(index) {
+                    break;
+                }
+                continue;
+            }
+            Entry::Task(position) => {
+                if position > peak.position {
+                    break;
+                }
+                schedule.orders[device.index()][position].task
+            }
+        };
+        let is_last = matches!(entry, Entry::Task(position) if position == peak.position) && peak.fetch.is_none();
+        let held = schedule.activations.of(task.stage);
+        let Living { whole, waiting } = alive.entry(task.stage).or_default();
+        if held.saved > 0 && dependencies.is_first(task) {
+            whole.insert(task.microbatch.0);
+        } else if held.given_back(task.kind) > 0 {
+            whole.remove(&task.microbatch.0);
+            if task.kind == TaskKind::BackwardInput {
+                waiting.insert(task.microbatch.0);
+            } else {
+                waiting.remove(&task.microbatch.0);
+            }
+        }
+        if is_last {
+            break;
+        }
+    }
+    alive
 }
 
 /// The microbatches of a stage that are alive.
@@ -231,13 +276,18 @@ fn exceeded(
     limit: Units,
     alive: &BTreeMap<StageId, Living>,
 ) -> Diagnostic {
-    let scheduled = schedule.orders[device.index()][peak.position];
-    let name = schedule.task_name(scheduled.task);
+    let scheduled = schedule.orders[device.index()].get(peak.position);
+    let fetch = peak.fetch.map(|fetch| schedule.swaps.of(device)[fetch]);
+    let (name, origin) = match (fetch, scheduled) {
+        (Some(swap), _) => (format!("`{}`", schedule.swap_name(&swap)), Some(swap.origin)),
+        (None, Some(one)) => (format!("`{}`", schedule.task_name(one.task)), Some(one.origin)),
+        // It only keeps places for others.
+        (None, None) => ("the start of the step".to_owned(), None),
+    };
     let units = schedule.units(peak.activations).words();
-    let message = format!("{device} holds {units} of activations at `{name}`, but may hold {limit}");
-    let span = schedule.origins[usize::from(scheduled.origin)];
-    let label =
-        format!("`{name}` takes {device} to {} stage activations", schedule.activations.words(peak.activations));
+    let message = format!("{device} holds {units} of activations at {name}, but may hold {limit}");
+    let span = origin.map_or(schedule.placement_span, |origin| schedule.origins[usize::from(origin)]);
+    let label = format!("{name} takes {device} to {} stage activations", schedule.activations.words(peak.activations));
     let mut diagnostic = Diagnostic::error(Code::MemoryExceeded, span, label, message);
     for (stage, Living { whole, waiting }) in alive {
         let stage_name = schedule.stage_name(*stage);
@@ -248,6 +298,10 @@ fn exceeded(
         if !both.is_empty() {
             diagnostic = diagnostic.note(format!("alive at this point: {}", both.join(", and ")));
         }
+    }
+    for Reserve { from, places, each, .. } in Places::of(schedule).on(device) {
+        let parts = schedule.activations.words(places.saturating_mul(*each));
+        diagnostic = diagnostic.note(format!("{device} keeps {parts} for activations of {from}, all step long"));
     }
     diagnostic.help(format!("run backward tasks on {device} earlier, or allow {units}"))
 }

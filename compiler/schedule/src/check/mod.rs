@@ -11,6 +11,7 @@ pub mod placement;
 pub mod requirements;
 pub mod starts;
 pub mod stuck;
+mod swaps;
 #[cfg(test)]
 mod tests;
 pub mod versions;

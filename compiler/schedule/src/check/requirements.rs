@@ -83,7 +83,7 @@ impl<'a> Reach<'a> {
     /// What follows from certificates: exactly that, unless the step is too short to reach it, or is reordered.
     pub fn of(schedule: &'a Schedule, devices: &[Certificate], n_microbatches: u32) -> Self {
         let is_reached = |held: &&Certificate| schedule.reorder.is_none() && u64::from(n_microbatches) >= held.from;
-        let peak = |activations| Peak { activations, position: 0 };
+        let peak = |activations| Peak { activations, position: 0, fetch: None };
         let least = |held: &Certificate| peak(Some(held).filter(is_reached).map_or(0, |held| held.exact));
         let most = devices.iter().map(|held| peak(held.exact)).collect();
         Self { schedule, n_microbatches, least: devices.iter().map(least).collect(), most }

@@ -37,6 +37,8 @@ pub fn freeze(schedule: &mut Schedule, graph: &StageGraph, is_frozen: impl Fn(St
         let left = |task: &BlockTask| Some(BlockTask { kind: all.kind(task.kind, task.stage)?, ..*task });
         block.slots = block.slots.iter().filter_map(left).collect();
     }
+    // What keeps nothing has nothing that could leave.
+    schedule.swaps.retain(|stage| all.has_backward(stage));
     schedule.activations = schedule.activations.without(&all, schedule.n_stages());
     schedule.frozen = all;
 }

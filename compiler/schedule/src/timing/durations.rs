@@ -3,6 +3,7 @@
 use super::latency::Latency;
 use super::sharing::Sharing;
 use crate::schedule::ScheduledTask;
+use crate::swaps::SwapKind;
 use crate::units::Ticks;
 use pipe_ir::ids::StageId;
 use pipe_ir::task::{Task, TaskKind};
@@ -26,6 +27,8 @@ pub struct Costs {
     pub latency: Latency,
     /// How long a copy of 1 MiB between a device and its host takes.
     pub copy: Ticks,
+    /// How long it takes to evict an activation, and to fetch it, by the position of [`SwapKind`].
+    pub swaps: [Ticks; SwapKind::ALL.len()],
     /// Which devices share processors: their tasks take longer while others run.
     pub sharing: Sharing,
 }
@@ -67,6 +70,11 @@ impl Costs {
             Some(each) => each[task.microbatch.index() % each.len()][task.kind.index()],
             None => self.of(task.kind, task.stage),
         }
+    }
+
+    /// Duration of a swap.
+    pub fn of_swap(&self, kind: SwapKind) -> Ticks {
+        self.swaps[kind as usize]
     }
 
     /// The most that a task of a stage takes.

@@ -9,9 +9,9 @@ use crate::schedule::Schedule;
 use crate::timing::durations::Costs;
 use crate::timing::latency::Latency;
 use crate::timing::reductions::{Member, Reduction};
-use crate::timing::sharing;
+use crate::timing::{sharing, swaps};
 use crate::units::Ticks;
-use pipe_ir::ids::{DeviceId, StageId};
+use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::instruction::Direction;
 use pipe_ir::task::Task;
 use std::collections::BTreeMap;
@@ -31,7 +31,8 @@ pub struct Timeline {
     pub gathered: BTreeMap<(DeviceId, u32), Option<Position>>,
     /// The device that has done its updates last and has everything back with its host, where state lives there.
     pub updated: Option<Updated>,
-    /// Copies between devices and their hosts, device by device, in the order in which each queues them.
+    /// Copies between devices and their hosts, or of activations that are evicted and fetched, device by device, in the
+    /// order in which each queues them.
     pub copies: Vec<Copied>,
     /// What several devices do together, a part for each of them.
     pub collectives: Vec<Collected>,
@@ -63,7 +64,7 @@ pipe_ir::words! {
     }
 }
 
-/// A copy between a device and its host.
+/// A copy between a device and its host, or another device where its activations wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Copied {
     /// The device.
@@ -74,6 +75,8 @@ pub struct Copied {
     pub start: Ticks,
     /// When it has ended.
     pub end: Ticks,
+    /// The activation that is evicted or fetched, if it is that.
+    pub swap: Option<(StageId, MicrobatchId)>,
 }
 
 /// A device behind its last task, where state lives with hosts.
@@ -92,6 +95,9 @@ pub fn simulate(schedule: &Schedule, order: &Order, costs: &Costs) -> Timeline {
     if shares(schedule, costs) {
         return sharing::simulate(schedule, order, costs).0;
     }
+    if !schedule.swaps.is_empty() {
+        return swaps::simulate(schedule, order, costs).0;
+    }
     simulate_with(schedule, order, &costs.latency, |slot, ready| {
         let start = ready.free.max(ready.arrived);
         (start, start + costs.of_node(schedule.node(slot.device, slot.position as usize)))
@@ -109,9 +115,9 @@ pub fn simulate_with_updates(schedule: &Schedule, order: &Order, costs: &Costs) 
     (timeline, updated)
 }
 
-/// Whether devices share processors. Devices with lanes have their own.
+/// Whether devices share processors. Devices with lanes have their own, and those whose activations wait elsewhere.
 fn shares(schedule: &Schedule, costs: &Costs) -> bool {
-    schedule.parts.lanes().is_empty() && costs.sharing.binds(schedule.n_devices())
+    schedule.parts.lanes().is_empty() && schedule.swaps.is_empty() && costs.sharing.binds(schedule.n_devices())
 }
 
 /// What the start of a task waits for.

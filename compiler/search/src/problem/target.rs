@@ -116,6 +116,9 @@ fn unsearchable(schedule: &Schedule, costs: &Costs) -> Option<(&'static str, &'s
     if !schedule.parts.is_empty() {
         return Some(("its stages have parts", "leave `parts` out: what is found serves stages with parts as well"));
     }
+    if !schedule.swaps.is_empty() {
+        return Some(("it evicts activations", "leave `evict` and `fetch` out: the search counts all on the devices"));
+    }
     if !schedule.recomputed_microbatches().is_empty() {
         let help = "leave that out, and let the search choose stages that recompute with `--may-recompute`";
         return Some(("some of its stages recompute only some microbatches", help));

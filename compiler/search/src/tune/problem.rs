@@ -95,6 +95,10 @@ pub fn problem(
         let message = format!("stages of `{}` have parts, and layouts are for whole stages", pipeline.name);
         return Err(refuse(pipeline.span, "parts", message, "leave `parts` out"));
     }
+    if !schedule.swaps.is_empty() {
+        let message = format!("`{}` evicts activations, and layouts keep them on their devices", schedule.name);
+        return Err(refuse(pipeline.span, "evicts", message, "leave `evict` and `fetch` out"));
+    }
     if schedule.frozen.any() {
         let message = format!("some stages of `{}` are frozen, and layouts are for stages that train", pipeline.name);
         return Err(refuse(pipeline.span, "frozen", message, "leave `frozen` out"));

@@ -4,6 +4,7 @@ mod expr;
 mod model;
 mod pipeline;
 mod schedule;
+mod swap;
 mod weights;
 
 pub use expr::{Argument, BinaryOp, Call, Decimal, Expr, ExprKind, UnaryOp};
@@ -11,8 +12,9 @@ pub use model::{Init, Layer, LayerItem, LayerName, LayerUse, Model, ModelItem, T
 pub use pipeline::{Limit, Pipeline, PipelineItem, Recomputed, Setting, SettingValue, Subject, TaskNumber};
 pub use schedule::{
     Block, BlockTask, FrozenStages, Function, FunctionBody, Lane, Order, PartItem, PartList, Reads, Schedule,
-    ScheduleItem, SlotDuration, StageParts, Statement,
+    ScheduleItem, SlotDuration, StageParts, Statement, Swap,
 };
+pub use swap::SwapKind;
 pub use weights::Weights;
 
 use crate::source::{FileId, Span};

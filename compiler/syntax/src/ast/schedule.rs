@@ -1,6 +1,6 @@
 //! The syntax tree of schedules.
 
-use super::{Call, Expr, Let, Name, Parameter, Section, Weights};
+use super::{Call, Expr, Let, Name, Parameter, Section, SwapKind, Weights};
 use crate::source::Span;
 use pipe_ir::task::TaskKind;
 
@@ -42,6 +42,8 @@ pub enum ScheduleItem {
     Parts(StageParts),
     /// `reads s from s - 1, S - 1 - s`: which stages a stage reads.
     Reads(Reads),
+    /// `swap s to D - 1 - s`: where the activations of stages may wait.
+    Swap(Swap),
     /// `frozen s if s < D`: whose weights stay as they are.
     Frozen(FrozenStages),
     /// `slots F = 1, BW = 2`: how long tasks take in a building block.
@@ -164,6 +166,17 @@ pub struct Reads {
     pub stage: Name,
     /// A list of the stages that it reads, or a choice between lists.
     pub sources: Expr,
+    /// The whole item.
+    pub span: Span,
+}
+
+/// `swap s to D - 1 - s`, or `swap s to host`: where the activations of stages may wait.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Swap {
+    /// The name of a stage's number.
+    pub stage: Name,
+    /// The device's number; none for the host.
+    pub device: Option<Expr>,
     /// The whole item.
     pub span: Span,
 }
@@ -300,6 +313,19 @@ pub enum Statement {
         /// On which microbatch.
         microbatch: Option<Expr>,
         /// On which slice of it.
+        slice: Option<Expr>,
+        /// The whole statement.
+        span: Span,
+    },
+    /// `evict[stage, microbatch]` or `fetch[stage, microbatch]`: an activation goes to wait elsewhere, or comes back.
+    Movement {
+        /// Which way.
+        kind: SwapKind,
+        /// Of which stage.
+        stage: Expr,
+        /// Of which microbatch; the next one if it is left out.
+        microbatch: Option<Expr>,
+        /// Of which slice of it.
         slice: Option<Expr>,
         /// The whole statement.
         span: Span,

@@ -91,7 +91,10 @@ pub(super) fn phrase(rule: Rule) -> Option<String> {
         Rule::string => "a text in quotes",
         Rule::standard_path => "`std.` with a name",
         Rule::kind | Rule::task | Rule::pair | Rule::block_task | Rule::duration => "`F`, `B`, `W` or `BW`",
-        Rule::cost_name | Rule::cost_pair | Rule::cost_entry => "`F`, `B`, `W`, `BW`, `comm` or `copy`",
+        Rule::movement | Rule::swap_kind => "`evict` or `fetch`",
+        Rule::cost_name | Rule::cost_pair | Rule::cost_entry => {
+            "a cost: `F`, `B`, `W`, `BW`, `comm`, `copy`, `evict` or `fetch`"
+        }
         Rule::activation_name | Rule::activation_entry => "`F` or `W`",
         Rule::cost_stages => "`[stages]`",
         Rule::cost_link => "`[device-device]`",

@@ -11,6 +11,7 @@ use pipe_compiler::report::frozen::FrozenReport;
 use pipe_compiler::report::lanes::LaneReport;
 use pipe_compiler::report::offload::OffloadReport;
 use pipe_compiler::report::recompute::RecomputeReport;
+use pipe_compiler::report::swaps::SwapReport;
 use pipe_compiler::report::torch::TorchReport;
 use pipe_compiler::report::versions::WeightsReport;
 use pipe_compiler::report::zero::ZeroReport;
@@ -145,6 +146,7 @@ fn summary(report: &Report) -> Vec<Fact> {
     lines.extend(report.frozen.as_ref().map(frozen));
     lines.extend(report.recompute.as_ref().map(|own| recomputation(own, unit)));
     lines.extend(report.offload.as_ref().and_then(|own| offload(own, report)));
+    lines.extend(swaps(&report.swaps, unit));
     lines.extend(report.zero.as_ref().and_then(zero));
     lines.extend(stages::summary(report));
     if let Some(weights) = &report.weights {
@@ -255,6 +257,21 @@ fn offload(own: &OffloadReport, report: &Report) -> Option<Fact> {
     let chosen = if own.chosen { "does not fit without; " } else { "" };
     let remark = format!("{chosen}hosts hold {} at most{chunks}{leave}{cost}", bytes(host));
     Some(Fact::new("offload", &own.what, remark))
+}
+
+/// Where activations wait, and what that costs the device that waits longest.
+fn swaps(rows: &[SwapReport], unit: Option<&str>) -> Option<Fact> {
+    let places = || rows.iter().flat_map(|row| row.places.iter().map(move |own| (row.device, own)));
+    let all: u64 = places().map(|(_, own)| own.places).sum();
+    let shown = places().take(RUNS).map(|(device, own)| format!("d{device} keeps {} on {}", own.places, own.home));
+    let more = (places().count() > RUNS).then(|| "..".to_owned());
+    let most = rows.iter().rev().max_by(|one, other| one.waited.total_cmp(&other.waited))?;
+    let waits = match rows.iter().any(|row| row.evict_time + row.fetch_time > 0.0) {
+        true => format!("; d{} waits {} for copies", most.device, time(most.waited, unit)),
+        false => String::new(),
+    };
+    let where_to = shown.chain(more).collect::<Vec<_>>().join(", ").replace("on host", "with its host");
+    Some(Fact::new("swap", count(usize::try_from(all).unwrap_or(usize::MAX), "place"), format!("{where_to}{waits}")))
 }
 
 /// What replicas divide, and what the device keeps that keeps most.

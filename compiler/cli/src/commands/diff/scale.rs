@@ -32,7 +32,8 @@ pub(crate) fn scaled(schedule: &Schedule, costs: &Costs, measured: &Measured) ->
     let pairs = costs.pairs.map(|pair| pair.as_ref().map(scale));
     let latency = scaled_latency(schedule, &costs.latency, &scale);
     let unit = Ticks::UNIT.0 as f64 * (part as f64 / whole as f64);
-    (Costs { tasks, each, pairs, latency, copy: scale(&costs.copy), sharing: costs.sharing.clone() }, unit)
+    let (copy, swaps) = (scale(&costs.copy), costs.swaps.each_ref().map(scale));
+    (Costs { tasks, each, pairs, latency, copy, swaps, sharing: costs.sharing.clone() }, unit)
 }
 
 fn scaled_latency(schedule: &Schedule, latency: &Latency, scale: &dyn Fn(&Ticks) -> Ticks) -> Latency {

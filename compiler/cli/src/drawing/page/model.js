@@ -101,10 +101,16 @@ class Model {
     };
     const direction = column(copies, "direction", Uint8Array);
     const [what, stage] = ["what", "stage"].map((name) => column(collectives, name, Int32Array));
-    const copy = (words) => () => ({ words });
+    // Activations that are evicted and fetched, on other devices or with the host.
+    const [of, microbatch, slice, peer] = ["stage", "microbatch", "slice", "peer"].map((name) => column(copies, name, Int32Array));
+    const isSwap = of.some((stage) => stage > 0), isSliced = this.picture.microbatches[1] > 1;
+    const activation = (row) => `s${of[row] - 1} m${microbatch[row]}${isSliced ? ` q${slice[row]}` : ""}`;
+    const home = (row) => (peer[row] > 0 ? `d${peer[row] - 1}` : "the host");
+    const copy = (words, swap) => (row) => ({ words: of[row] > 0 ? swap(row) : words });
+    const [fetched, evicted] = [(row) => `fetch ${activation(row)} from ${home(row)}`, (row) => `evict ${activation(row)} to ${home(row)}`];
     this.queues = [
-      queue("h2d", "copies to the device", copies, (row) => direction[row] === 0, copy("copy from the host to the device")),
-      queue("d2h", "copies to the host", copies, (row) => direction[row] === 1, copy("copy from the device to the host")),
+      queue("h2d", isSwap ? "fetches" : "copies to the device", copies, (row) => direction[row] === 0, copy("copy from the host to the device", fetched)),
+      queue("d2h", isSwap ? "evicts" : "copies to the host", copies, (row) => direction[row] === 1, copy("copy from the device to the host", evicted)),
       queue("together", "with other devices", collectives, () => true, (row) => ({ words: together[what[row]] + (stage[row] > 0 ? ` of s${stage[row] - 1}` : ""), key: `${what[row]} ${stage[row]}` })),
     ].filter(({ devices }) => devices.some((own) => own.length > 0));
   }

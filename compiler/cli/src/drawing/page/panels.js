@@ -175,7 +175,7 @@ class Panels {
     const after = model.afterOf(task);
     const reason = model.reasonOf(task);
     if (reason === "nothing") return ["nothing: the step begins"];
-    if (reason === "copy") return ["a copy between its device and the host"];
+    if (reason === "copy") return ["a copy to or from its device"];
     if (after < 0) return ["weights that come together as the step begins"];
     const same = model.device[after] === model.device[task];
     const link = this.jump(after);

@@ -6,7 +6,7 @@ const CAUSES = [
   ["waiting", "waiting", "for what another device computes"],
   ["communication", "communication", "what it reads is on its way"],
   ["weights", "weights", "that devices divide come together"],
-  ["copies", "copies", "between device and host"],
+  ["copies", "copies", "to and from the device"],
   ["late", "late", "the next task could have started"],
   ["cool_down", "cool-down", "behind the last task"],
   ["closing", "end of the step", "gradients are added up, weights updated"],

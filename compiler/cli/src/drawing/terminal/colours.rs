@@ -10,6 +10,11 @@ pub(super) fn on_background(kind: TaskKind, nth_stage: usize, n_stages: usize, t
     format!("\x1b[48;5;{index};38;5;{ink}m{text}\x1b[0m")
 }
 
+/// A text on grey: what moves beside tasks.
+pub(super) fn on_grey(text: &str) -> String {
+    format!("\x1b[48;5;250;38;5;16m{text}\x1b[0m")
+}
+
 /// What speaks against a target, in red where there are colours.
 pub(super) fn alarm(text: &str, colours: bool) -> String {
     if colours { format!("\x1b[1;31m{text}\x1b[0m") } else { text.to_owned() }

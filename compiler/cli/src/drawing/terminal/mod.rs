@@ -2,6 +2,7 @@
 
 mod colours;
 mod scale;
+mod swaps;
 mod tasks;
 
 use crate::output::diagnostics::Look;
@@ -17,6 +18,7 @@ use pipe_plot::Picture;
 use pipe_plot::palette::words;
 use pipe_plot::tracks::{Occupancy, Track, stuck_tracks, tracks};
 use pipe_plot::why::{self, name, too_much, waiting};
+use pipe_schedule::swaps::SwapKind;
 use pipe_schedule::units::Ticks;
 use scale::Scale;
 use tasks::{FUSED, Style};
@@ -38,7 +40,9 @@ pub fn draw(compilation: &Compilation, look: Look) -> String {
 /// A timeline with its title and legend. Under the tracks of devices whose memory does not suffice it says since when.
 fn draw_timeline(analysis: &Analysis, report: &Report, misfits: Option<&Picture>, look: Look) -> String {
     let tracks = tracks(analysis);
-    let label = tracks.iter().map(|track| track.name.len() + 1).max().unwrap_or_default();
+    let has_swaps = analysis.timeline.copies.iter().any(|copy| copy.swap.is_some() && copy.end > copy.start);
+    let beside = if has_swaps { SwapKind::Evict.word().len() + 1 } else { 0 };
+    let label = tracks.iter().map(|track| track.name.len() + 1 + beside).max().unwrap_or_default();
     let scale = Scale::new(&tracks, analysis.timeline.makespan(), look.width.saturating_sub(label).max(20) as u64);
     let style = Style::new(&scale, look.colours, &tracks);
     let mut text = title(report, analysis.unit);
@@ -51,6 +55,13 @@ fn draw_timeline(analysis: &Analysis, report: &Report, misfits: Option<&Picture>
             continue;
         }
         text.push_str(&format!("{:label$}{}\n", track.name, style.row(track).trim_end()));
+        for kind in SwapKind::ALL.into_iter().filter(|_| has_swaps && !track.is_lane) {
+            let copies = swaps::copies(analysis, track.device, kind);
+            if !copies.is_empty() {
+                let row = swaps::row(&style, analysis, &copies);
+                text.push_str(&format!("{:label$}{}\n", swaps::name(track, kind), row.trim_end()));
+            }
+        }
         for (picture, misfit) in misfits.into_iter().flat_map(|own| own.misfits.iter().map(move |one| (own, one))) {
             if misfit.device as usize == device {
                 let from = scale.column(Ticks(misfit.from * (Ticks::UNIT.0 / picture.clock.ticks_per_unit)));

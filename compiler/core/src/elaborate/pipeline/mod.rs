@@ -154,6 +154,7 @@ pub(super) fn elaborate(
     let own = said.as_ref().map(|(shares, span)| (shares, *span));
     let activations = request.activation.as_ref().map(|shares| (shares, None)).or(own);
     report.extend(without_parts(schedule.as_ref(), items.config));
+    report.extend(without_swaps(schedule.as_ref(), items.model.or(items.config)));
     reads::beside_model(files, items.schedule, items.model.or(items.config), &mut report);
     activation::beside_model(activations, items.model.or(items.config), &mut report);
     if let Some(schedule) = &mut schedule {
@@ -230,6 +231,17 @@ fn without_parts(schedule: Option<&Schedule>, config: Option<&Call>) -> Option<D
         format!("`{}` runs parts of stages, and a `config.json` does not say what each part computes", schedule.name);
     let error = Diagnostic::error(Code::WrongPart, config?.span, "a model of whole stages", message);
     Some(error.help("use a model whose layers have parts; or leave it out, and say with `cost` how long parts take"))
+}
+
+/// Rule: a schedule that evicts activations has no model: which bytes leave and come back is not known.
+fn without_swaps(schedule: Option<&Schedule>, model: Option<&Call>) -> Option<Diagnostic> {
+    let schedule = schedule.filter(|schedule| !schedule.swaps.is_empty())?;
+    let message =
+        format!("`{}` evicts activations, and which values of the model then leave is not known", schedule.name);
+    let error = Diagnostic::error(Code::WrongSwap, model?.span, "a model", message);
+    let help = "leave the model out, and say with `cost` how long tasks take; or take a schedule without `evict`, and let \
+                the compiler choose with `offload activations`";
+    Some(error.help(help))
 }
 
 /// Microbatches of a step, however many.

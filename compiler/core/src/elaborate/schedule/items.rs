@@ -19,6 +19,7 @@ pub(super) struct Items<'a> {
     pub(super) lanes: Vec<&'a ast::Lane>,
     pub(super) parts: Option<&'a ast::StageParts>,
     pub(super) reads: Option<&'a ast::Reads>,
+    pub(super) swap: Option<&'a ast::Swap>,
     pub(super) frozen: Option<&'a ast::FrozenStages>,
     pub(super) slots: Option<(&'a [ast::SlotDuration], Span)>,
     pub(super) body: Option<(Body<'a>, Span)>,
@@ -88,6 +89,7 @@ pub(super) fn items_of<'a>(schedule: &'a ast::Schedule, report: &mut Report) -> 
             }
             ScheduleItem::Parts(parts) => items.parts.replace(parts).map(|first| ("parts", first.span, parts.span)),
             ScheduleItem::Reads(reads) => items.reads.replace(reads).map(|first| ("reads", first.span, reads.span)),
+            ScheduleItem::Swap(swap) => items.swap.replace(swap).map(|first| ("swap", first.span, swap.span)),
             ScheduleItem::Frozen(frozen) => {
                 items.frozen.replace(frozen).map(|first| ("frozen", first.span, frozen.span))
             }
@@ -200,6 +202,7 @@ pub(super) fn scope_of<'a>(
     variables.extend(items.place.into_iter().flat_map(PlaceLine::names));
     variables.extend(items.parts.map(|parts| &parts.stage));
     variables.extend(items.reads.map(|reads| &reads.stage));
+    variables.extend(items.swap.map(|swap| &swap.stage));
     variables.extend(items.frozen.into_iter().flat_map(|frozen| &frozen.rule).map(|(stage, _)| stage));
     match items.body {
         Some((Body::Block(block), _)) => variables.extend(block.names()),
@@ -247,7 +250,7 @@ pub(super) fn variables_of<'a>(body: &'a [Statement], names: &mut Vec<&'a ast::N
                 branches.iter().for_each(|(_, body)| variables_of(body, names));
                 variables_of(otherwise, names);
             }
-            Statement::Task { .. } | Statement::Pair { .. } | Statement::Call(_) => {}
+            Statement::Task { .. } | Statement::Pair { .. } | Statement::Movement { .. } | Statement::Call(_) => {}
         }
     }
 }

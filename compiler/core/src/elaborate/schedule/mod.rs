@@ -1,11 +1,10 @@
 //! One schedule: its parameters, stages and places; its tasks come from `block` or `order`.
 
 mod block;
-mod empty_loop;
 mod fill;
 mod frozen;
-mod idle_loop;
 mod items;
+mod loops;
 mod order;
 pub(in crate::elaborate) mod parts;
 mod period;
@@ -14,12 +13,13 @@ pub(in crate::elaborate) mod reads;
 mod refused_task;
 mod run;
 mod slices;
+mod swap;
 mod window;
 
 pub(super) use period::common;
 
-use idle_loop::IdleLoop;
 use items::{Body, Items, PlaceLine, items_of, scope_of};
+use loops::idle::{self, IdleLoop};
 use parts::PipelineParts;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::TaskKind;
@@ -31,6 +31,7 @@ use pipe_schedule::policy::frozen::Frozen;
 use pipe_schedule::schedule::{Block, Schedule, ScheduledTask};
 use pipe_schedule::slices::Slices;
 use pipe_schedule::stage_graph::StageGraph;
+use pipe_schedule::swaps::Swaps;
 use pipe_schedule::window::Window;
 use pipe_syntax::ast::{self, Expr, Weights};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
@@ -43,6 +44,7 @@ use pipe_syntax::source::Span;
 use pipe_syntax::uniform::{Dependence, dependence};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use swap::SwapLine;
 
 /// How many devices and microbatches a schedule is written out for, and who asked for it.
 #[derive(Clone, Copy)]
@@ -110,6 +112,10 @@ pub(super) struct Writer<'a> {
     outside: &'a dyn Fn(usize) -> StageGraph,
     /// The stage graph that `reads` gives.
     reads: Option<StageGraph>,
+    /// Whether a line says where activations may wait.
+    may_swap: bool,
+    /// Where they may.
+    swap: Option<SwapLine>,
     /// The statements of functions, by their position among the definitions; none while they are resolved.
     functions: BTreeMap<usize, Option<Rc<order::Body<'a>>>>,
 }
@@ -117,6 +123,7 @@ pub(super) struct Writer<'a> {
 /// Orders of all devices, and the block that they repeat.
 pub(super) struct WrittenOrders {
     pub orders: Vec<Vec<ScheduledTask>>,
+    swaps: Swaps,
     pub(super) block: Option<Block>,
     pub window: Option<Window>,
 }
@@ -151,6 +158,8 @@ pub(super) fn elaborate<'a>(
         is_varied: dependence(setting.files, schedule, setting.call) == Dependence::Varied,
         outside: setting.graph,
         reads: None,
+        may_swap: items.swap.is_some(),
+        swap: None,
         functions: BTreeMap::new(),
     };
     writer.write(schedule, &items, setting)
@@ -186,8 +195,15 @@ impl<'a> Writer<'a> {
             let graph = reads::graph(&mut self, line, n_stages as usize);
             self.reads = self.report.take(graph);
         }
+        if let Some(line) = items.swap {
+            let line = swap::line(&mut self, line, n_stages);
+            self.swap = self.report.take(line);
+        }
         let parts = parts::parts(&mut self, items, setting.parts, n_stages);
         let Some(parts) = self.report.take(parts) else { return Err(self.report.into_errors()) };
+        let outside = setting.parts.and_then(|outside| outside.parts);
+        let parted = items.parts.or(outside).filter(|_| !parts.is_empty());
+        swap::allowed(&mut self, items, parted.map(|line| line.span));
         // A block of whole stages does not place the parts that its pipeline names: they follow each other.
         let is_whole = items.parts.is_none() && matches!(body, Body::Block(_)) && !parts.is_empty();
         let later = if is_whole { Some(parts) } else { self.divide(parts) };
@@ -199,13 +215,14 @@ impl<'a> Writer<'a> {
             Body::Order(order) => order::write(&mut self, order, place.span),
         };
         let written = self.report.take(written);
-        let mut written = written.unwrap_or(WrittenOrders { orders: Vec::new(), block: None, window: None });
+        let mut written =
+            written.unwrap_or(WrittenOrders { orders: Vec::new(), swaps: Swaps::default(), block: None, window: None });
         if let Some(parts) = later {
             let orders = parts::divided(written.orders, &parts, self.n_devices as usize);
-            written = WrittenOrders { orders, block: None, window: None };
+            written = WrittenOrders { orders, swaps: Swaps::default(), block: None, window: None };
             self.divide(parts);
         }
-        let WrittenOrders { orders, block, window } = written;
+        let WrittenOrders { orders, swaps, block, window } = written;
         let graph = self.graph();
         let activations = Activations::of_parts(&self.parts).sliced(&self.shares).unwrap_or_default();
         let mut schedule = Schedule {
@@ -221,6 +238,7 @@ impl<'a> Writer<'a> {
             placement: std::mem::replace(&mut self.placement, Placement::of_stages(Vec::new())),
             placement_span: place.span,
             orders,
+            swaps,
             origins: std::mem::take(&mut self.origins),
             block,
             frozen: Frozen::default(),
@@ -239,7 +257,7 @@ impl<'a> Writer<'a> {
             reads::all_alike(&schedule, line).into_iter().for_each(|found| self.report.add(found));
         }
         if self.report.is_empty() {
-            idle_loop::check(&schedule, &self.idle).into_iter().for_each(|found| self.report.add(found));
+            idle::check(&schedule, &self.idle).into_iter().for_each(|found| self.report.add(found));
         }
         self.report.finish(schedule)
     }
@@ -265,6 +283,8 @@ impl<'a> Writer<'a> {
             let resolved = place::resolve(self, place.device);
             self.report.take(resolved);
         }
+        numbers.extend(items.swap.and_then(|swap| swap.device.as_ref()));
+        names.extend(items.swap.map(|swap| &swap.stage));
         if let Some(reads) = items.reads {
             let resolved = reads::resolve(self, &reads.sources);
             self.report.take(resolved);

@@ -1,7 +1,10 @@
 //! `order`: what each device does, one task after the other. Statements are resolved once; [`super::run`] runs them.
 
-use super::{Writer, WrittenOrders, empty_loop, run};
+use super::loops::empty;
+use super::swap::{self, Movement};
+use super::{Writer, WrittenOrders, run};
 use pipe_ir::task::TaskKind;
+use pipe_schedule::swaps::{SwapKind, Swaps};
 use pipe_syntax::ast::{self, Expr, ExprKind, FunctionBody, Statement};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::errors::cyclic;
@@ -18,6 +21,7 @@ pub(super) enum Step<'a> {
     For { variable: usize, name: &'a str, start: Resolved<'a>, end: Resolved<'a>, body: Body<'a> },
     If { branches: Vec<(Resolved<'a>, Body<'a>)>, otherwise: Body<'a> },
     Task(Line<'a>),
+    Move(Movement<'a>),
     Call { called: Called<'a>, body: Rc<Body<'a>> },
     Pair { body: Body<'a>, span: Span },
 }
@@ -44,11 +48,11 @@ pub(super) fn write<'a>(writer: &mut Writer<'a>, order: &'a ast::Order, place: S
     let device = writer.variable(&order.device)?;
     let body = resolve(writer, &order.body)?;
     resolve_uncalled(writer);
-    let mut orders = Vec::new();
+    let (mut orders, mut swaps) = (Vec::new(), Swaps::default());
     if writer.report.is_empty() {
-        orders = run::run(writer, (order, device, &body), place);
+        (orders, swaps) = run::run(writer, (order, device, &body), place);
     }
-    Ok(WrittenOrders { orders, block: None, window: None })
+    Ok(WrittenOrders { orders, swaps, block: None, window: None })
 }
 
 impl Body<'_> {
@@ -56,7 +60,7 @@ impl Body<'_> {
     pub(super) fn kinds(&self, found: &mut BTreeSet<TaskKind>) {
         for step in &self.steps {
             match step {
-                Step::Let { .. } => {}
+                Step::Let { .. } | Step::Move(_) => {}
                 Step::Repeat { body, .. } | Step::For { body, .. } | Step::Pair { body, .. } => body.kinds(found),
                 Step::If { branches, otherwise } => {
                     branches.iter().for_each(|(_, body)| body.kinds(found));
@@ -87,7 +91,7 @@ pub(super) fn resolve<'a>(writer: &mut Writer<'a>, statements: &'a [Statement]) 
             Statement::For { variable, start, end, open, body } => {
                 let ends = writer.scope.number(start).and_then(|start| Ok((start, writer.scope.number(end)?)));
                 let ends = writer.report.take(ends);
-                let found = empty_loop::check(variable, [start, end], (*open, body));
+                let found = empty::check(variable, [start, end], (*open, body));
                 found.into_iter().for_each(|found| writer.report.add(found));
                 not_a_parameter(writer, variable)?;
                 let name = variable.text.as_str();
@@ -98,6 +102,9 @@ pub(super) fn resolve<'a>(writer: &mut Writer<'a>, statements: &'a [Statement]) 
             Statement::If { branches, otherwise } => branch_step(writer, branches, otherwise),
             Statement::Call(call) => call_step(writer, call).map(Some),
             Statement::Pair { halves, span } => pair_step(writer, halves, *span),
+            Statement::Movement { kind, stage, microbatch, slice, span } => {
+                movement_step(writer, *kind, [Some(stage), microbatch.as_ref(), slice.as_ref()], *span)
+            }
             Statement::Task { kind, part, stage, microbatch, slice, span } => {
                 let origin = writer.origin(*span)?;
                 task_step(writer, [Some(stage), microbatch.as_ref(), slice.as_ref()]).map(|numbers| {
@@ -235,6 +242,20 @@ fn branch_step<'a>(
 fn task_step<'a>(writer: &mut Writer<'a>, written: [Option<&'a Expr>; 3]) -> Result<[Option<Resolved<'a>>; 3], Fault> {
     let [stage, microbatch, slice] = written.map(|number| number.map(|number| writer.scope.number(number)).transpose());
     Ok([stage?, microbatch?, slice?])
+}
+
+fn movement_step<'a>(
+    writer: &mut Writer<'a>,
+    kind: SwapKind,
+    written: [Option<&'a Expr>; 3],
+    span: Span,
+) -> Result<Option<Step<'a>>, Fault> {
+    let [stage, microbatch, slice] = task_step(writer, written)?;
+    if !writer.may_swap {
+        return Err(Box::new(swap::without_line(kind, span)));
+    }
+    let origin = writer.origin(span)?;
+    Ok(stage.map(|stage| Step::Move(Movement { kind, stage, microbatch, slice, origin, span })))
 }
 
 fn list_in_order(binding: &ast::Let) -> Diagnostic {

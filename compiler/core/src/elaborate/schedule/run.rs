@@ -1,13 +1,15 @@
 //! Runs the statements of an `order` for every device, and writes down the tasks that they name.
 
-use super::idle_loop::IdleLoop;
+use super::loops::idle::IdleLoop;
 use super::order::{Body, Line, Step};
 use super::refused_task::{self, Loop};
+use super::swap::{Movement, WrittenSwaps};
 use super::{Writer, parts};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::placement::names;
 use pipe_schedule::schedule::ScheduledTask;
+use pipe_schedule::swaps::Swaps;
 use pipe_syntax::ast;
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::scope::{Fault, Resolved};
@@ -20,14 +22,16 @@ const TURN: u64 = 16;
 /// What it costs to refuse a task. Nothing comes of the schedule any more, so there need not be many.
 const REFUSAL: u64 = 20_000;
 
-/// The orders of all devices, followed by the orders of their lanes. `place` is the line with the homes of stages.
+/// The orders of all devices, followed by the orders of their lanes, and what leaves and comes back. `place` is the
+/// line with the homes of stages.
 pub(super) fn run<'a>(
     writer: &mut Writer<'a>,
     (order, device, body): (&'a ast::Order, usize, &Body<'a>),
     place: Span,
-) -> Vec<Vec<ScheduledTask>> {
+) -> (Vec<Vec<ScheduledTask>>, Swaps) {
     let is_counted_apart = writer.placement.is_replicated() || writer.placement.spread_stage().is_some();
     let next = TaskKind::ALL.map(|_| vec![0; writer.placement.n_stages()]);
+    let swaps = WrittenSwaps::new(writer.n_stages());
     let mut run = Run {
         writer,
         variable: &order.device.text,
@@ -38,6 +42,7 @@ pub(super) fn run<'a>(
         loops: Vec::new(),
         order: Vec::new(),
         several: BTreeMap::new(),
+        swaps,
         n_tasks: 0,
     };
     let n_queues = run.writer.n_devices as usize * (1 + run.writer.parts.lanes().len());
@@ -52,7 +57,8 @@ pub(super) fn run<'a>(
                 break;
             }
         }
-        let order = std::mem::take(&mut run.order);
+        let mut order = std::mem::take(&mut run.order);
+        run.swaps.end_list(&mut order);
         if is_counted_apart {
             // Each replica, and each of several devices at once, counts its own microbatches.
             order.iter().for_each(|one| run.next.iter_mut().for_each(|next| next[one.task.stage.index()] = 0));
@@ -67,7 +73,7 @@ pub(super) fn run<'a>(
             orders[run.queue(one.task.stage).index()].push(ScheduledTask { at, ..one });
         }
     }
-    orders
+    (orders, run.swaps.finish())
 }
 
 /// The state of a run through the statements.
@@ -91,6 +97,9 @@ struct Run<'w, 'a> {
     /// By kind, part, and microbatch and slice as they were named: how often parts ran whose stage has several of their
     /// name.
     several: BTreeMap<(TaskKind, usize, [i64; 2]), u32>,
+    /// What leaves and comes back.
+    swaps: WrittenSwaps,
+    /// Of all devices, what leaves and comes back counted too.
     n_tasks: u64,
 }
 
@@ -151,6 +160,7 @@ impl<'a> Run<'_, 'a> {
                 self.body(otherwise)
             }
             Step::Task(line) => self.task(line),
+            Step::Move(movement) => self.movement(movement),
             Step::Call { called, body } => {
                 let before = self.writer.machine.bind(&self.writer.scope, called.slot, &called.arguments)?;
                 let result = self.body(body);
@@ -263,6 +273,19 @@ impl<'a> Run<'_, 'a> {
         }
         let task = Task { kind: line.kind, stage: StageId::from_index(row), microbatch };
         self.order.push(ScheduledTask::new(task, line.origin));
+        Ok(())
+    }
+
+    /// Adds what leaves or comes back.
+    fn movement(&mut self, movement: &Movement<'a>) -> Result<(), Fault> {
+        self.n_tasks += 1;
+        if self.n_tasks > MAX_TASKS {
+            return tasks(u128::from(self.n_tasks), movement.span);
+        }
+        if let Some(refused) = self.swaps.run(self.writer, movement, (self.device, self.order.len()))? {
+            self.writer.report.add(refused);
+            self.writer.machine.spend(REFUSAL, movement.stage.expr)?;
+        }
         Ok(())
     }
 

@@ -58,6 +58,7 @@ mod tests {
                 pairs: [None; TaskKind::ALL.len()],
                 latency: Latency::uniform(other),
                 copy: Ticks::ZERO,
+                swaps: Default::default(),
                 sharing: Sharing::default(),
             };
             Scale::new(&costs, 1_000)

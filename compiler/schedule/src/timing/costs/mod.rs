@@ -13,6 +13,7 @@ pub mod unused;
 use crate::ratio::Ratio;
 use crate::schedule::Schedule;
 use crate::stage_range::{in_brackets, stages, write_stages};
+use crate::swaps::SwapKind;
 use crate::timing::durations::{Costs, Times};
 use crate::timing::latency::Latency;
 use crate::timing::sharing::Sharing;
@@ -47,6 +48,8 @@ pub enum CostName {
     Transfer,
     /// `copy`: a copy of 1 MiB between a device and its host, either way.
     Copy,
+    /// `evict` or `fetch`: an activation that goes to wait elsewhere, or comes back.
+    Swap(SwapKind),
     /// `comm[0-1]`: a transfer between these two devices, either way, the lower one first.
     Link(DeviceId, DeviceId),
 }
@@ -72,8 +75,11 @@ impl FromStr for CostName {
             (_, "comm", None) => Ok(Self::Transfer),
             (_, "copy", None) => Ok(Self::Copy),
             (_, "comm", Some(place)) => link(place),
-            (_, "F & B" | "F & BW", Some(_)) => Err(CostError(format!("`{name}` is the same for all stages"))),
-            _ => Err(CostError("known costs are F, B, W, BW, F&B, F&BW, R, U, comm and copy".to_owned())),
+            (_, swap @ ("evict" | "fetch"), None) => Ok(Self::Swap(swap_kind(swap))),
+            (_, "evict" | "fetch" | "F & B" | "F & BW", Some(_)) => {
+                Err(CostError(format!("`{name}` is the same for all stages")))
+            }
+            _ => Err(CostError("known costs are F, B, W, BW, F&B, F&BW, R, U, comm, copy, evict and fetch".to_owned())),
         }
     }
 }
@@ -93,9 +99,15 @@ impl fmt::Display for CostName {
             Self::Pair(kind) => write!(f, "F & {}", kind.letters()),
             Self::Transfer => f.write_str("comm"),
             Self::Copy => f.write_str("copy"),
+            Self::Swap(kind) => f.write_str(kind.word()),
             Self::Link(one, other) => write!(f, "comm[{}-{}]", one.0, other.0),
         }
     }
+}
+
+/// The one of the two that a word stands for.
+fn swap_kind(word: &str) -> SwapKind {
+    if word == SwapKind::Evict.word() { SwapKind::Evict } else { SwapKind::Fetch }
 }
 
 /// `0-1`.
@@ -122,6 +134,8 @@ pub struct StageCosts {
     pub latency: Option<Ticks>,
     /// A copy of 1 MiB between a device and its host; nothing where it was not said.
     pub copy: Option<Ticks>,
+    /// To evict an activation, and to fetch it, by the position of [`SwapKind`]; nothing where it was not said.
+    pub swaps: [Option<Ticks>; SwapKind::ALL.len()],
     /// All that was said, in the order of the text. Of entries about the same stage or link the
     /// last one holds, and each comes before those about all.
     pub entries: Vec<Entry>,
@@ -172,7 +186,8 @@ impl Default for StageCosts {
         tasks[TaskKind::Backward.index()] = Ticks::UNIT + Ticks::UNIT;
         tasks[TaskKind::Update.index()] = Ticks::ZERO;
         let (said, pairs) = ([false; TaskKind::ALL.len()], [None; TaskKind::ALL.len()]);
-        Self { tasks, said, pairs, latency: None, copy: None, entries: Vec::new(), sharing: None }
+        let swaps = [None; SwapKind::ALL.len()];
+        Self { tasks, said, pairs, latency: None, copy: None, swaps, entries: Vec::new(), sharing: None }
     }
 }
 
@@ -225,6 +240,7 @@ impl StageCosts {
                 CostName::Pair(kind) => costs.pairs[kind.index()] = Some(entry.time),
                 CostName::Transfer => costs.latency = Some(entry.time),
                 CostName::Copy => costs.copy = Some(entry.time),
+                CostName::Swap(kind) => costs.swaps[kind as usize] = Some(entry.time),
                 CostName::Stages(..) | CostName::Part(_) | CostName::Link(..) => {}
             }
         }
@@ -242,6 +258,7 @@ impl StageCosts {
             CostName::Pair(kind) => self.pairs[kind.index()].is_none(),
             CostName::Transfer | CostName::Link(..) => self.latency.is_none(),
             CostName::Copy => self.copy.is_none(),
+            CostName::Swap(kind) => self.swaps[*kind as usize].is_none(),
         };
         let entries = others.entries.into_iter().filter(is_open).chain(self.entries.iter().cloned()).collect();
         Self { sharing: self.sharing.or(others.sharing), ..Self::of(entries) }
@@ -355,7 +372,8 @@ pub fn of_stages(costs: &StageCosts, n_stages: usize) -> Costs {
     });
     let latency = Latency::with_links(costs.latency.unwrap_or_default(), links);
     let (copy, sharing) = (costs.copy.unwrap_or_default(), costs.sharing.clone().unwrap_or_default());
-    Costs { tasks, each: all, pairs: costs.pairs, latency, copy, sharing }
+    let swaps = costs.swaps.map(Option::unwrap_or_default);
+    Costs { tasks, each: all, pairs: costs.pairs, latency, copy, swaps, sharing }
 }
 
 /// Rule: exceptions are about stages and devices that are there, and two tasks that share a device

@@ -132,6 +132,8 @@ pub(super) fn is_unused(entry: &Entry, schedule: &Schedule) -> bool {
             let about = about(&entry.name, &schedule.parts);
             !about.into_iter().any(|(kind, row)| serves(kind, &runs[row.index()]))
         }
+        // Whole stages alone have activations that leave.
+        CostName::Swap(_) => true,
         _ => false,
     }
 }

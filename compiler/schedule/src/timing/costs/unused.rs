@@ -22,6 +22,7 @@ pub fn check(costs: &StageCosts, all: &StageCosts, schedule: &Schedule) -> Diagn
     }
     let runs = Runs::of(schedule);
     let deciding = deciding(all, schedule.n_stages());
+    let swaps = schedule.swaps.kinds();
     let n_others = all.entries.len() - costs.entries.len();
     let warning = |(index, entry): (usize, &Entry)| {
         let (reason, help) = match &entry.name {
@@ -41,6 +42,7 @@ pub fn check(costs: &StageCosts, all: &StageCosts, schedule: &Schedule) -> Diagn
             CostName::Pair(kind) if !runs.pairs[kind.index()] => {
                 ("no such pair", Some("leave it out, or pair tasks with `&`"))
             }
+            CostName::Swap(kind) if !swaps.contains(kind) => ("no such statement", Some("leave it out")),
             _ => return None,
         };
         let said = match &entry.rule {

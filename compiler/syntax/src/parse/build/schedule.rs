@@ -3,7 +3,7 @@
 use super::{Builder, Parts, Rule, unexpected};
 use crate::ast::{
     Block, BlockTask, FrozenStages, Function, FunctionBody, Lane, Name, Order, PartItem, PartList, Reads, ScheduleItem,
-    SlotDuration, StageParts, Statement, Weights,
+    SlotDuration, StageParts, Statement, Swap, SwapKind, Weights,
 };
 use crate::source::Span;
 use pest::iterators::Pair;
@@ -25,6 +25,11 @@ impl Builder<'_> {
                 let mut parts = Parts::of(pair);
                 let stage = self.name(&parts.need());
                 ScheduleItem::Reads(Reads { stage, sources: self.expr(parts.need()), span })
+            }
+            Rule::swap => {
+                let mut parts = Parts::of(pair);
+                let stage = self.name(&parts.need());
+                ScheduleItem::Swap(Swap { stage, device: parts.next().map(|device| self.expr(device)), span })
             }
             Rule::lane => ScheduleItem::Lane(self.lane(pair)),
             Rule::parts => ScheduleItem::Parts(self.stage_parts(pair)),
@@ -163,6 +168,16 @@ impl Builder<'_> {
                 Statement::Task {
                     kind,
                     part,
+                    stage: self.expr(parts.need()),
+                    microbatch: parts.next().map(|microbatch| self.expr(microbatch)),
+                    slice: parts.next().map(|slice| self.expr(slice)),
+                    span,
+                }
+            }
+            Rule::movement => {
+                let mut parts = Parts::of(pair);
+                Statement::Movement {
+                    kind: SwapKind::from_word(parts.need().as_str()).expect("the grammar knows the same words"),
                     stage: self.expr(parts.need()),
                     microbatch: parts.next().map(|microbatch| self.expr(microbatch)),
                     slice: parts.next().map(|slice| self.expr(slice)),

@@ -8,15 +8,15 @@ use pipe_syntax::source::Span;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A loop that ran no turn on a device, because its count is below 0 or its end is below its start.
-pub(super) struct IdleLoop {
+pub(in super::super) struct IdleLoop {
     /// Why it runs no turn.
-    pub(super) reason: String,
+    pub(in super::super) reason: String,
     /// What it would run.
-    pub(super) kinds: BTreeSet<TaskKind>,
+    pub(in super::super) kinds: BTreeSet<TaskKind>,
 }
 
 /// Reports loops that run no turn on a device that lacks tasks of their kinds. The first device stands for the others.
-pub(super) fn check(schedule: &Schedule, loops: &BTreeMap<(DeviceId, Span), IdleLoop>) -> Diagnostics {
+pub(in super::super) fn check(schedule: &Schedule, loops: &BTreeMap<(DeviceId, Span), IdleLoop>) -> Diagnostics {
     let mut found: BTreeMap<Span, (Diagnostic, BTreeSet<DeviceId>)> = BTreeMap::new();
     for ((device, span), idle) in loops {
         if let Some((_, devices)) = found.get_mut(span) {

@@ -18,6 +18,8 @@ pub enum Event {
         direction: Direction,
         /// Its number, from 0.
         copy: usize,
+        /// When it could begin, if its queue and the device did not hold it up.
+        from: u64,
         /// How long that takes.
         length: u64,
     },
@@ -69,9 +71,9 @@ impl Clock {
                 *idle = 0;
                 cost.end = cost.end.max(from).saturating_add(length);
             }
-            Event::Copy { direction, copy, length } => {
+            Event::Copy { direction, copy, from, length } => {
                 let queue = direction as usize;
-                let start = queues[queue].max(cost.end);
+                let start = queues[queue].max(cost.end).max(from);
                 queues[queue] = start.saturating_add(length);
                 carried.push((direction, start, queues[queue]));
                 cost.copying[queue] = cost.copying[queue].saturating_add(length);
@@ -84,6 +86,11 @@ impl Clock {
                 cost.end = cost.end.max(end);
             }
         }
+    }
+
+    /// When a copy has ended that was queued; 0 of one that was not.
+    pub fn end_of(&self, copy: usize) -> u64 {
+        self.ends.get(copy).copied().unwrap_or_default()
     }
 
     /// The copies that were queued since this was asked last: on which queue, from when until when.

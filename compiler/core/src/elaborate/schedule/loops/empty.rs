@@ -1,13 +1,13 @@
 //! Rule: a loop ends above its start, as far as numbers that are written out tell.
 
-use super::items::variables_of;
+use super::super::items::variables_of;
 use pipe_syntax::ast::{BinaryOp, Expr, ExprKind, Name, Statement, UnaryOp};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::source::Span;
 
 /// What is wrong with a loop that never runs, whatever names stand for. Loops over microbatches or stages start at 0 or
 /// above, so that none of them ends at 0. `open` is the bracket of the loop's body.
-pub(super) fn check(
+pub(in super::super) fn check(
     variable: &Name,
     [start, end]: [&Expr; 2],
     (open, body): (Span, &[Statement]),
