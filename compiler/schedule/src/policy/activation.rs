@@ -172,6 +172,9 @@ impl fmt::Display for Shares {
     }
 }
 
+/// What is said of each stage, and of all, on one side and of one part.
+type OfStages = (Vec<Option<Ratio>>, Option<Ratio>);
+
 impl Shares {
     /// The activations of each stage or part. Entries about stages that are not there say nothing. If no entry names a
     /// part, the first part on compute holds the activation of its stage.
@@ -179,8 +182,7 @@ impl Shares {
     /// # Errors
     /// Of how many parts an activation would have to be, if that is too many.
     pub fn of(&self, n_stages: usize, parts: &StageParts) -> Result<Activations, u128> {
-        // By side and part: what is said of each stage, and of all.
-        let mut said: BTreeMap<(bool, Option<&str>), (Vec<Option<Ratio>>, Option<Ratio>)> = BTreeMap::new();
+        let mut said: BTreeMap<(bool, Option<&str>), OfStages> = BTreeMap::new();
         for Entry { name, share, .. } in &self.entries {
             let none = || (vec![None; parts.n_stages(n_stages)], None);
             let (each, all) = said.entry((name.is_saved(), name.part())).or_insert_with(none);
