@@ -207,6 +207,7 @@ fn steps(
         verdict?;
     }
     results.warnings.extend(check::lint::lint(&elaborated.schedule));
+    results.warnings.extend(elaborate::unused_lanes(files, &request.choice));
     results.warnings.extend(request.unmodelled(elaborated.pipeline.as_ref()));
     if let Some(profile) = &request.profile {
         // what was measured is this target
