@@ -310,7 +310,7 @@ fn figures_name_the_parts_of_stages() {
     };
     let (narrow, wide) = (words(None), words(Some(4000.0)));
     for name in ["compute:", "attention", "experts", "link:", "dispatch", "combine"] {
-        assert_eq!(narrow.iter().filter(|word| *word == name).count(), 1, "{name}: {narrow:?}");
+        assert!(narrow.iter().any(|word| word == name), "{name}: {narrow:?}");
     }
     // Where they fit, tasks are labelled with them.
     let labels = |words: &[String]| words.iter().filter(|word| *word == "F.attention 0").count();
