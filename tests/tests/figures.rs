@@ -7,7 +7,7 @@ use pipe_plot::figure::{Crop, Layer, Look, Medium, SMALLEST, Title, draw, font};
 use pipe_plot::render::{pdf, svg, tikz};
 use pipe_schedule::timing::costs::StageCosts;
 use pipe_syntax::stdlib;
-use pipe_tests::cases::{compile_text, read, report, root, standard};
+use pipe_tests::cases::{compile_text, compiled, read, report, root, standard};
 
 /// Where a text begins and ends, and how high it reaches.
 fn extent(text: &Text) -> [f64; 4] {
@@ -294,4 +294,43 @@ fn what_cannot_be_drawn_is_said() {
         |pieces: &[(f64, Option<f64>)]| fails(Look { crop: Some(Crop::Pieces(pieces.to_vec())), ..paper.clone() });
     assert!(crop(&[(0.0, Some(9.0)), (8.0, None)]).contains("overlap"));
     assert!(crop(&[(9_999.0, None)]).contains("no time is left"));
+}
+
+#[test]
+fn figures_name_the_parts_of_stages() {
+    let source = read(&root().join("examples/experts.pipe"));
+    let mut request = Request::default();
+    request.choice.settings = vec![("microbatches".to_owned(), 2)];
+    let found = compiled("experts.pipe", &source, &request);
+    let words = |width: Option<f64>| -> Vec<String> {
+        let look = Look { width, ..Look::of(Medium::Screen) };
+        let scene = draw(&[&found], &look).expect("a figure");
+        assert_eq!(wrong(&scene, &look), Vec::<String>::new());
+        texts(&scene).map(|text| text.words.clone()).collect()
+    };
+    let (narrow, wide) = (words(None), words(Some(4000.0)));
+    for name in ["compute:", "attention", "experts", "link:", "dispatch", "combine"] {
+        assert!(narrow.iter().any(|word| word == name), "{name}: {narrow:?}");
+    }
+    // Where they fit, tasks are labelled with them.
+    let labels = |words: &[String]| words.iter().filter(|word| *word == "F.attention 0").count();
+    assert_eq!((labels(&narrow), labels(&wide)), (0, 4), "{wide:?}");
+}
+
+#[test]
+fn a_part_has_the_same_shade_on_all_devices() {
+    let source = "schedule x { stages D place s on s lane l
+        parts s = if s == 0 then embedding, repeat 2 { mlp, send on l } else repeat 2 { mlp, send on l }, head
+        order d { repeat M { F[d] } repeat M { BW[d] } } }";
+    let found = compiled("x.pipe", source, &Request::default());
+    let schedule = &found.analysis.as_ref().expect("accepted").schedule;
+    let shades = pipe_plot::shades::Shades::of(schedule);
+    let named: Vec<_> =
+        shades.names.iter().map(|one| (one.lane.as_deref(), &*one.name, one.first, one.count)).collect();
+    assert_eq!(
+        named,
+        [(None, "embedding", 0, 1), (None, "mlp", 1, 2), (None, "head", 3, 1), (Some("l"), "send", 0, 2)]
+    );
+    // embedding, mlp, send, mlp, send on the first device, and mlp, send, mlp, send, head on the others.
+    assert_eq!(shades.of_parts[..10], [0, 1, 0, 2, 1, 1, 0, 2, 1, 3]);
 }

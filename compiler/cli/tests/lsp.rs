@@ -223,6 +223,31 @@ fn renaming_is_refused_where_it_would_change_the_meaning() {
 }
 
 #[test]
+fn parts_and_lanes_are_found_completed_and_renamed() {
+    let text = "schedule a {\n    stages D\n    place s on s\n    lane link\n    parts s = mlp, send on link\n    order d {\n        repeat M { F.mlp[d] F.send[d] }\n        repeat M { BW[d] }\n    }\n}\npipeline p {\n    devices 2\n    microbatches 2\n    schedule a\n    cost F.send = 2\n}\n";
+    let (mut client, _) = session("parts", text);
+    let found = client.response("textDocument/definition", at(URI, (14, 11)));
+    assert!(found["result"].to_string().contains(r#""line":4"#), "{found}");
+    let hover = client.response("textDocument/hover", at(URI, (6, 31)));
+    assert!(hover["result"]["contents"].to_string().contains("part send on link"), "{hover}");
+    let offers = client.response("textDocument/completion", at(URI, (6, 21)));
+    let labels: Vec<&str> =
+        offers["result"].as_array().into_iter().flatten().filter_map(|offer| offer["label"].as_str()).collect();
+    assert_eq!(labels, ["mlp", "send"]);
+    let mut rename = |place: (u32, u32), name: &str| {
+        let mut params = at(URI, place);
+        params["newName"] = json!(name);
+        client.response("textDocument/rename", params)
+    };
+    assert_eq!(rename((6, 31), "exchange")["result"]["changes"][URI].as_array().map(Vec::len), Some(3));
+    assert_eq!(rename((3, 10), "net")["result"]["changes"][URI].as_array().map(Vec::len), Some(2));
+    // Numbers and lanes have names of their own.
+    assert_eq!(rename((3, 10), "s")["result"]["changes"][URI].as_array().map(Vec::len), Some(2));
+    let refused = rename((6, 31), "mlp");
+    assert!(refused["error"]["message"].as_str().is_some_and(|text| text.contains("there is a part")), "{refused}");
+}
+
+#[test]
 fn documents_are_formatted_outlined_and_have_figures() {
     let loose = FIRST.replace("place s on s ", "place   s on s ");
     let (mut client, _) = session("outline", &loose);

@@ -13,7 +13,7 @@
 //! proved for the numbers looked at.
 
 use crate::block_family::Numbers;
-use crate::{Certificates, Request, elaborate, resolve_costs};
+use crate::{Certificates, Request, elaborate, resolve_costs, stage_set};
 use pipe_ir::ids::DeviceId;
 use pipe_model::pipeline::{Elaborated, Pipeline};
 use pipe_schedule::block::async_window::too_late;
@@ -132,7 +132,7 @@ fn prove(
     request: &Request,
     (numbers, n_microbatches): (Numbers, u32),
 ) -> Result<Option<(Elaborated, Certified)>, Diagnostics> {
-    let stages = pipe_model::stage_set(files, &elaborated)?;
+    let stages = stage_set(files, &mut elaborated)?;
     // A turn has no window, only what its tasks read: no sums travel in it.
     let window = elaborated.schedule.window.take();
     stages.tell(&mut elaborated.schedule);

@@ -27,10 +27,13 @@ pub use request::{Certificates, Request};
 use analyze::Analysis;
 use pipe_ir::program::Program;
 use pipe_ir::verify::{Verified, VerifyError, verify};
+use pipe_model::pipeline::Elaborated;
+use pipe_model::stage_set::StageSet;
 use pipe_schedule::check;
+use pipe_schedule::stage_graph::StageGraph;
 use pipe_syntax::diagnostic::{self, Diagnostics};
 use pipe_syntax::edits;
-use pipe_syntax::files;
+use pipe_syntax::files::{self, Files};
 use pipe_syntax::source::{Source, Sources};
 use report::{Finding, Report};
 use results::Results;
@@ -111,12 +114,26 @@ pub fn compile(sources: &mut Sources, root: Source, loader: &files::Loader<'_>, 
     compilation
 }
 
+/// What tasks compute, and who reads whom. Where many devices have a stage with parts at once, all of them read all of
+/// them, and there is no program: so the values between them, of which nobody asks, are those of a chain.
+pub(crate) fn stage_set(files: &Files, elaborated: &mut Elaborated) -> Result<StageSet, Diagnostics> {
+    let schedule = &mut elaborated.schedule;
+    if schedule.parts.is_empty() || !schedule.graph.has_joins() {
+        return pipe_model::stage_set(files, elaborated);
+    }
+    let chain = StageGraph::chain(schedule.n_stages());
+    let graph = std::mem::replace(&mut schedule.graph, chain);
+    let stages = pipe_model::stage_set(files, elaborated);
+    elaborated.schedule.graph.clone_from(&graph);
+    stages.map(|stages| StageSet { graph, ..stages })
+}
+
 /// What speaks against the tasks of a text; nothing where it is refused before they are looked at.
 fn judge(root: Source, loader: &files::Loader<'_>, request: &Request) -> Option<Diagnostics> {
     let files = files::load(&mut Sources::default(), root, loader).ok()?;
     let mut elaborated = elaborate::elaborate(&files, &request.choice).ok()?;
     request.furnish(&mut elaborated);
-    pipe_model::stage_set(&files, &elaborated).ok()?.tell(&mut elaborated.schedule);
+    stage_set(&files, &mut elaborated).ok()?.tell(&mut elaborated.schedule);
     Some(check::check(&elaborated.schedule).err().unwrap_or_default())
 }
 
@@ -161,8 +178,8 @@ fn steps(
     };
     request.furnish(&mut elaborated);
     // gives what tasks compute, and who reads whom
-    let stages = pipe_model::stage_set(files, &elaborated)
-        .map_err(|found| library_fault::at_the_call(found, &elaborated, sources));
+    let stages =
+        stage_set(files, &mut elaborated).map_err(|found| library_fault::at_the_call(found, &elaborated, sources));
     if let Ok(stages) = &stages {
         stages.tell(&mut elaborated.schedule);
     }
@@ -190,6 +207,7 @@ fn steps(
         verdict?;
     }
     results.warnings.extend(check::lint::lint(&elaborated.schedule));
+    results.warnings.extend(elaborate::unused_lanes(files, &request.choice));
     results.warnings.extend(request.unmodelled(elaborated.pipeline.as_ref()));
     if let Some(profile) = &request.profile {
         // what was measured is this target

@@ -1,5 +1,6 @@
 //! What can be written next: the parser says which words it would take, and the names that fit there.
 
+use crate::parts;
 use crate::place::{Place, in_comment, word};
 use crate::reference::{self, CONSTANTS, NUMBERS, described};
 use crate::settings::settings;
@@ -27,6 +28,8 @@ pub enum OfferKind {
     Keyword,
     /// A name that every source has.
     Constant,
+    /// A part of stages, or a lane.
+    Part,
 }
 
 /// Something that can be written.
@@ -57,7 +60,7 @@ pub struct Completion {
 }
 
 /// What is offered, by what is listed.
-type Offers = BTreeMap<String, (OfferKind, String)>;
+pub(crate) type Offers = BTreeMap<String, (OfferKind, String)>;
 
 /// What can be written at a place, whether or not the text before it is sound.
 pub fn complete(place: &Place<'_>) -> Completion {
@@ -85,6 +88,10 @@ pub fn complete(place: &Place<'_>) -> Completion {
 
 /// Offers what fits behind the beginning of a declaration; `rest` is what follows.
 fn offer(place: &Place<'_>, begin: &str, rest: &str, offers: &mut Offers) {
+    if let Some(wanted) = parts::wanted(begin) {
+        offers.extend(parts::known(place, wanted, begin, rest));
+        return;
+    }
     let phrases = parse::expected_behind(begin);
     for word in phrases.iter().flat_map(|phrase| phrase.split('`').skip(1).step_by(2)) {
         if let Some(text) = described(word) {

@@ -136,7 +136,8 @@ fn declaration(place: &Place<'_>, definition: &Definition, figure: Option<String
         }
         NameKind::Weight | NameKind::Data => whole.to_owned(),
         NameKind::FileParameter => format!("param {whole}"),
-        kind @ (NameKind::Parameter | NameKind::Let | NameKind::Variable | NameKind::Input) => {
+        NameKind::Lane => whole.to_owned(),
+        kind @ (NameKind::Parameter | NameKind::Let | NameKind::Variable | NameKind::Input | NameKind::Part) => {
             format!("{} {whole}", kind.word())
         }
     };

@@ -33,10 +33,16 @@ impl Walker {
             match item {
                 ScheduleItem::Stages { count, .. } | ScheduleItem::Slices { count, .. } => self.value(count),
                 ScheduleItem::Place { device, .. } => self.value(device),
-                ScheduleItem::Slots { durations, .. } => self.values(durations.iter().map(|entry| &entry.slots)),
+                ScheduleItem::Slots { durations, .. } => {
+                    durations.iter().for_each(|entry| self.part(entry.part.as_ref()));
+                    self.values(durations.iter().map(|entry| &entry.slots));
+                }
                 ScheduleItem::Weights { branches, .. } => self.values(branches.iter().map(|(condition, _)| condition)),
                 ScheduleItem::Require { condition, .. } => self.value(condition),
-                ScheduleItem::Parts(parts) => parts.list.each_expr(&mut |expr| self.value(expr)),
+                ScheduleItem::Parts(parts) => {
+                    parts.list.each_expr(&mut |expr| self.value(expr));
+                    self.lanes_of(parts);
+                }
                 ScheduleItem::Reads(reads) => self.value(&reads.sources),
                 ScheduleItem::Swap(swap) => self.values(&swap.device),
                 ScheduleItem::Frozen(frozen) => self.values(frozen.rule.iter().map(|(_, condition)| condition)),
@@ -44,6 +50,7 @@ impl Walker {
                 ScheduleItem::Function(function) => self.function(function),
                 ScheduleItem::Block(block) => {
                     self.values(block.microbatches.iter().chain([&block.period]));
+                    block.tasks.iter().for_each(|task| self.part(task.part.as_ref()));
                     self.values(block.tasks.iter().filter_map(|task| task.at.as_ref()));
                 }
                 ScheduleItem::Order(order) => self.within(|walker| walker.statements(&order.body)),
@@ -91,6 +98,7 @@ impl Walker {
     /// Numbers for tasks, whose variables are known in them.
     fn numbers(&mut self, numbers: &[ast::TaskNumber]) {
         for number in numbers {
+            self.part(number.part.as_ref());
             self.within(|walker| {
                 for variable in &number.variables {
                     walker.bind(NameKind::Variable, variable, variable.span);
@@ -167,6 +175,14 @@ impl Walker {
         }
     }
 
+    /// The schedule that one of these lines names.
+    pub(super) fn schedule_of(&self, items: &[PipelineItem]) -> Option<usize> {
+        items.iter().find_map(|item| match item {
+            PipelineItem::Schedule(call) => self.global(NameKind::Schedule, &call.name.text),
+            _ => None,
+        })
+    }
+
     pub(super) fn pipeline_item(&mut self, item: &PipelineItem) {
         match item {
             PipelineItem::Model(call) => drop(self.call(call, NameKind::Model)),
@@ -182,11 +198,17 @@ impl Walker {
             PipelineItem::Microbatches { count, .. } => self.value(count),
             PipelineItem::Cut { layers, .. } => self.values(layers),
             PipelineItem::Zero { stage, .. } => self.value(stage),
-            PipelineItem::Phase(phase) => phase.items.iter().for_each(|item| self.pipeline_item(item)),
+            PipelineItem::Phase(phase) => {
+                let outside = self.schedule;
+                self.schedule = self.schedule_of(&phase.items).or(outside);
+                phase.items.iter().for_each(|item| self.pipeline_item(item));
+                self.schedule = outside;
+            }
             PipelineItem::Lane(_) => {}
             PipelineItem::Parts(parts) => self.within(|walker| {
                 walker.bind(NameKind::Variable, &parts.stage, parts.stage.span);
                 parts.list.each_expr(&mut |expr| walker.value(expr));
+                walker.lanes_of(parts);
             }),
             PipelineItem::Frozen(frozen) => self.within(|walker| {
                 if let Some((stage, condition)) = &frozen.rule {
@@ -199,7 +221,7 @@ impl Walker {
                     match recomputed {
                         Recomputed::Stages(first, end) => self.values(std::iter::once(first).chain(end)),
                         Recomputed::Tasks(tasks) => self.numbers(std::slice::from_ref(tasks)),
-                        Recomputed::Part(_) => {}
+                        Recomputed::Part(name) => self.part_behind(name),
                     }
                 }
             }

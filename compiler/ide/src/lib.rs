@@ -8,6 +8,7 @@ pub mod completion;
 pub mod folds;
 pub mod hover;
 mod items;
+mod parts;
 pub mod place;
 pub mod reference;
 pub mod roles;
@@ -15,7 +16,7 @@ mod scopes;
 pub mod settings;
 pub mod signature;
 
-use pipe_syntax::ast::{self, Declaration};
+use pipe_syntax::ast::{self, Declaration, ScheduleItem};
 use pipe_syntax::files::Files;
 use pipe_syntax::source::{FileId, Span};
 use std::collections::BTreeMap;
@@ -47,6 +48,10 @@ pub enum NameKind {
     Data,
     /// `weight gain: ..`
     Weight,
+    /// A queue beside compute: `lane link`
+    Lane,
+    /// A part of stages, where `parts` names it first: `parts s = attention, dispatch on link`
+    Part,
 }
 
 impl NameKind {
@@ -64,6 +69,8 @@ impl NameKind {
             Self::Input => "input",
             Self::Data => "data",
             Self::Weight => "weight",
+            Self::Lane => "lane",
+            Self::Part => "part",
         }
     }
 }
@@ -148,12 +155,14 @@ struct Walker {
     /// The definition of each declaration, in their order; none for an import.
     declared: Vec<Option<usize>>,
     globals: BTreeMap<(NameKind, String), usize>,
-    /// Parameters and weights of declarations.
+    /// Parameters, weights, lanes and parts of declarations.
     members: BTreeMap<(usize, NameKind, String), usize>,
     /// The layer behind a name of a model.
     layers: BTreeMap<usize, usize>,
     /// Names with an index of the model at hand.
     indexed: BTreeMap<String, usize>,
+    /// The schedule that the pipeline at hand names, whose lanes and parts it may name.
+    schedule: Option<usize>,
     /// What names mean, from the outermost scope to the innermost.
     scopes: Vec<BTreeMap<String, usize>>,
     owner: Option<usize>,
@@ -186,8 +195,15 @@ impl Walker {
         self.declared.push(Some(index));
         self.owner = Some(index);
         self.parameters(index, parameters);
-        if let Declaration::Layer(layer) = declaration {
-            self.tensors(index, layer);
+        match declaration {
+            Declaration::Layer(layer) => self.tensors(index, layer),
+            Declaration::Schedule(schedule) => schedule.items.iter().for_each(|item| match item {
+                ScheduleItem::Lane(lane) => self.lane(index, lane),
+                ScheduleItem::Parts(parts) => self.parts(index, parts),
+                _ => {}
+            }),
+            Declaration::Pipeline(pipeline) => self.lanes_and_parts(index, &pipeline.items),
+            _ => {}
         }
     }
 

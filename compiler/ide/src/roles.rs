@@ -33,7 +33,7 @@ roles! {
     Parameter "parameter"
     /// A number with a name.
     Variable "variable"
-    /// What a layer has: an input, data or a weight.
+    /// What a layer has, an input, data or a weight; or a lane, or a part of stages.
     Property "property"
     /// A kind of work, or one of several words.
     EnumMember "enumMember"
@@ -116,7 +116,7 @@ const fn role(kind: NameKind) -> (Role, u32) {
         NameKind::FileParameter | NameKind::Parameter => (Role::Parameter, 0),
         NameKind::Let => (Role::Variable, READONLY),
         NameKind::Variable => (Role::Variable, 0),
-        NameKind::Input | NameKind::Data | NameKind::Weight => (Role::Property, 0),
+        NameKind::Input | NameKind::Data | NameKind::Weight | NameKind::Lane | NameKind::Part => (Role::Property, 0),
     }
 }
 

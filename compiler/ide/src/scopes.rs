@@ -22,7 +22,11 @@ impl Walker {
             Declaration::Schedule(it) => self.section(it, |walker| walker.schedule(it)),
             Declaration::Layer(it) => self.section(it, |walker| walker.layer(it)),
             Declaration::Model(it) => self.section(it, |walker| walker.model_items(&it.items)),
-            Declaration::Pipeline(it) => it.items.iter().for_each(|item| self.pipeline_item(item)),
+            Declaration::Pipeline(it) => {
+                self.schedule = self.schedule_of(&it.items);
+                it.items.iter().for_each(|item| self.pipeline_item(item));
+                self.schedule = None;
+            }
         }
     }
 
@@ -169,8 +173,12 @@ impl Walker {
                     }
                     self.within(|walker| walker.statements(otherwise));
                 }
-                Statement::Task { stage, microbatch, slice, .. }
-                | Statement::Movement { stage, microbatch, slice, .. } => {
+                Statement::Movement { stage, microbatch, slice, .. } => {
+                    self.value(stage);
+                    self.values(microbatch.iter().chain(slice));
+                }
+                Statement::Task { part, stage, microbatch, slice, .. } => {
+                    self.part(part.as_ref());
                     self.value(stage);
                     self.values(microbatch.iter().chain(slice));
                 }

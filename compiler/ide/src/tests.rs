@@ -69,6 +69,63 @@ fn functions_and_lists_have_names_of_their_own() {
 }
 
 #[test]
+fn lanes_and_parts_have_names() {
+    means_one_thing(
+        "schedule a { lane l lane «link» parts s = if s == 0 then mlp else repeat 2 { mlp, send on «link» } }
+        pipeline p { schedule a parts s = x on «link» } schedule b { lane link parts s = y on link }",
+    );
+    means_one_thing(
+        "schedule a { stages D parts s = if s == 0 then «mlp» else head, «mlp» slots F.«mlp» = 2, F = 1
+            block every 3 { F.«mlp»[s] at s  F.head[s] fill } }
+        pipeline p { schedule a cost F.«mlp»[s] = s, F.head = 1 activation F.«mlp» = 2 recompute F.«mlp», F.«mlp»[s] if s < 1 }
+        pipeline q { schedule b cost F.mlp = 1 } schedule b { parts s = mlp order d { F.mlp[d] } }",
+    );
+    means_one_thing(
+        "schedule a { order d { repeat M { F.«send»[d] & BW.«send»[d, 0] } } let f(n) { F.«send»[n] } parts s = «send» }
+        let g(n) { F.«send»[n] }",
+    );
+    means_one_thing("pipeline p { schedule gpipe parts s = «a», b cost F.«a» = 1 }");
+    // A phase names the parts of its own schedule.
+    means_one_thing(
+        "schedule a { parts s = «x» } schedule b { parts s = x }
+        pipeline p { schedule b phase one { schedule a cost F.«x» = 1 } phase two { cost F.x = 1 } }",
+    );
+    // Where several schedules have a part, a function of the file may mean any of them.
+    let (names, _) = marked("schedule a { parts s = x } schedule b { parts s = x } let f(n) { F.x[n] }");
+    assert_eq!(names.definitions.iter().filter(|one| one.kind == NameKind::Part).count(), 2);
+    assert_eq!(names.uses.iter().filter(|(_, of)| names.definitions[*of].kind == NameKind::Part).count(), 2);
+}
+
+#[test]
+fn names_of_parts_and_lanes_are_offered() {
+    let offered = |text: &str| {
+        let (before, behind) = text.split_once('|').expect("a place");
+        let mut sources = Sources::default();
+        let root = Source { name: "x.pipe".to_owned(), text: format!("{before}{behind}") };
+        let (files, _) = pipe_syntax::files::read(&mut sources, root, &|_| Err("no files here".to_owned()));
+        let place = place::Place { names: &Names::of(&files), sources: &sources, byte: before.len() };
+        let offers = completion::complete(&place).offers.into_iter();
+        offers.map(|offer| format!("{}: {}", offer.label, offer.detail)).collect::<Vec<_>>()
+    };
+    let schedule = "schedule a { stages D lane link lane l parts s = if min(s, 2) == 0 then mlp else repeat 2 { mlp, send on link }, head";
+    let parts = ["head: part head", "mlp: part mlp", "send: part send on link"];
+    assert_eq!(offered(&format!("{schedule} order d {{ F.|[d] }} }}")), parts);
+    assert_eq!(offered(&format!("{schedule} order d {{ repeat M {{ F[d] BW.he| }}")), parts);
+    assert_eq!(offered(&format!("{schedule} slots F.| = 2 }}")), parts);
+    assert_eq!(offered(&format!("{schedule} }} pipeline p {{ devices 2 schedule a cost F.|")), parts);
+    assert_eq!(offered(&format!("{schedule} }}\nlet f(n) {{ B.| }}")), parts);
+    assert_eq!(offered("schedule a { lane l lane link parts s = x, y on |"), ["l: lane l", "link: lane link"]);
+    assert_eq!(
+        offered(&format!("{schedule} }} pipeline p {{ schedule a lane own parts s = x on | }}")),
+        ["l: lane l", "link: lane link", "own: lane own"]
+    );
+    // Places are no lanes, and numbers have no parts.
+    let places = offered(&format!("{schedule} place s on | }}"));
+    assert!(!places.iter().any(|offer| offer.ends_with("lane l")), "{places:?}");
+    assert!(!offered(&format!("{schedule} order d {{ F[2.|] }} }}")).iter().any(|offer| offer.contains("part")));
+}
+
+#[test]
 fn models_name_layers_and_their_weights() {
     let layers = "layer l(n) { input x  weight w: [n] = ones  output x } ";
     means_one_thing(&format!("{layers} model m {{ let «q» = l(1)  l(2) from «q», «q» with w = «q».w }}"));

@@ -34,7 +34,6 @@ pub(super) fn rows(
         let parts: Vec<&Part> = schedule
             .parts
             .positions(stage)
-            .iter()
             .filter_map(|rows| schedule.parts.part(StageId::from_index(rows.start)))
             .collect();
         if parts.iter().any(|part| part.member.is_some()) {

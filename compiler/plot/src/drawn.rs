@@ -4,6 +4,7 @@ use super::{
     Cause, Clock, Closing, Collective, Copy, Device, DrawnTask, Gap, Moments, Picture, Reason, SCHEMA, SwapOf,
     TickScale, bubble, bytes, memory, palette, stop, transfers, waits,
 };
+use crate::shades::Shades;
 use crate::tracks::{Track, rows, tracks};
 use pipe_compiler::Compilation;
 use pipe_compiler::analyze::Analysis;
@@ -95,6 +96,7 @@ impl Picture {
             microbatches: microbatches(schedule),
             kinds: palette::kinds(),
             parts: parts(schedule),
+            shades: shades(schedule),
             reasons: Reason::ALL.map(Reason::word),
             classes: Class::ALL.map(Class::word),
             causes: Cause::ALL.map(Cause::word),
@@ -157,6 +159,12 @@ pub(super) fn name(schedule: &Schedule, track: &Track) -> Option<String> {
 pub(super) fn parts(schedule: &Schedule) -> Vec<String> {
     let rows = 0..if schedule.parts.is_empty() { 0 } else { schedule.n_stages() };
     rows.map(|row| schedule.stage_name(StageId::from_index(row))).collect()
+}
+
+/// The shade of each part, if stages have parts.
+pub(super) fn shades(schedule: &Schedule) -> Vec<u32> {
+    let shades = Shades::of(schedule).of_parts.into_iter();
+    shades.map(|shade| u32::try_from(shade).unwrap_or(u32::MAX)).collect()
 }
 
 /// By device and lane: the track that it has.

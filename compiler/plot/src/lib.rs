@@ -16,6 +16,7 @@ pub mod numbers;
 pub mod palette;
 pub mod render;
 mod scale;
+pub mod shades;
 pub mod statements;
 pub mod stop;
 pub mod tracks;
@@ -55,6 +56,9 @@ pub struct Picture {
     /// What the numbers of stages stand for, where stages have parts: `s1.dispatch`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<String>,
+    /// The shade in which each of them is drawn, from 0.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub shades: Vec<u32>,
     /// What the numbers of reasons stand for.
     pub reasons: [&'static str; 6],
     /// What the numbers of classes stand for.

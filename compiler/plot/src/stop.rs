@@ -1,6 +1,6 @@
 //! Why a schedule cannot run as it is, to be drawn: where it is stuck, and from when on memory does not suffice.
 
-use crate::drawn::{Basis, microbatches, name, parts, tasks};
+use crate::drawn::{Basis, microbatches, name, parts, shades, tasks};
 use crate::scale::TickScale;
 use crate::tracks::{rows, stuck_tracks};
 use crate::{Cause, Clock, Device, Memory, Moments, Picture, Reason, SCHEMA, palette, transfers, waits};
@@ -87,6 +87,7 @@ pub(super) fn picture(stuck: &Stuck) -> Picture {
         microbatches: microbatches(schedule),
         kinds: palette::kinds(),
         parts: parts(schedule),
+        shades: shades(schedule),
         reasons: Reason::ALL.map(Reason::word),
         classes: Class::ALL.map(Class::word),
         causes: Cause::ALL.map(Cause::word),

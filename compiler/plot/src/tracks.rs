@@ -1,5 +1,6 @@
 //! Tracks: what each device does, one mark for each of its tasks. Every picture starts from them.
 
+use crate::shades::Shades;
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::stuck::Stuck;
 use pipe_ir::ids::{DeviceId, StageId};
@@ -15,7 +16,7 @@ use pipe_schedule::units::Ticks;
 pub struct Mark {
     /// What is done; each slice of a microbatch counts as one.
     pub task: Task,
-    /// Which of the device's stages, from 0, in the order of the model.
+    /// Which of the device's stages, from 0, in the order of the model; of a part, its shade.
     pub nth_stage: usize,
     /// When it starts.
     pub start: Ticks,
@@ -53,6 +54,8 @@ pub struct Track {
     pub marks: Vec<Mark>,
     /// The stages that the device holds, in the order of the model.
     pub stages: Vec<StageId>,
+    /// How many stages, or shades of parts, are told apart.
+    pub n_shades: usize,
     /// In how many slices microbatches are cut.
     pub slices: Slices,
 }
@@ -96,6 +99,7 @@ fn of_timeline(schedule: &Schedule, timeline: &Timeline, ran: Option<&[usize]>) 
         schedule.placement.devices_of(stage).iter().for_each(|device| held[device.index()].push(stage));
     }
     let has_lanes = schedule.n_queues() > schedule.n_devices();
+    let shades = Shades::of(schedule);
     let tracks = rows(schedule).map(|queue| {
         let index = queue.index();
         let (order, below) = (&schedule.orders[index], DeviceId::from_index(index + 1));
@@ -105,18 +109,24 @@ fn of_timeline(schedule: &Schedule, timeline: &Timeline, ran: Option<&[usize]>) 
         let is_below = |task| !has_lanes && schedule.devices_of(task).binary_search(&below).is_ok();
         let marks = tasks.map(|((position, scheduled), (start, end))| Mark {
             task: scheduled.task,
-            nth_stage: stages.partition_point(|stage| *stage < scheduled.task.stage),
+            nth_stage: match shades.of_parts.get(scheduled.task.stage.index()) {
+                Some(shade) => *shade,
+                None => stages.partition_point(|stage| *stage < scheduled.task.stage),
+            },
             start: *start,
             end: *end,
             share: share(order, position),
             goes_on: position < ran && is_below(scheduled.task),
             runs: position < ran,
         });
+        let marks = marks.collect();
+        let lane = schedule.parts.lane_of(queue, schedule.n_devices());
         Track {
             name: schedule.device_name(queue),
             device: schedule.parts.device(queue, schedule.n_devices()),
             is_lane: index >= schedule.n_devices(),
-            marks: marks.collect(),
+            marks,
+            n_shades: if schedule.parts.is_empty() { stages.len() } else { shades.on(&schedule.parts, lane) },
             stages,
             slices: schedule.slices,
         }

@@ -14,7 +14,7 @@ use crate::block::chained_reductions::Sums;
 use crate::placement::Placement;
 use crate::schedule::{Block, Schedule};
 use crate::slices::Slices;
-use crate::stage_graph::StageGraph;
+use crate::stage_graph::{ListId, StageGraph};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use std::collections::BTreeMap;
@@ -40,6 +40,14 @@ pub struct Dependencies {
     slices: Slices,
     n_microbatches: u32,
     sums: Sums,
+}
+
+/// Many tasks of one microbatch that other tasks wait for, which therefore are looked at once for all of these.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Join {
+    is_forward: bool,
+    list: ListId,
+    microbatch: MicrobatchId,
 }
 
 /// A task that another one needs.
@@ -230,6 +238,15 @@ impl Dependencies {
 
     /// The tasks that must have ended before one of this kind and stage starts. Slices and sums add others.
     pub fn input_kinds(&self, kind: TaskKind, stage: StageId) -> impl Iterator<Item = Input> + '_ {
+        self.inputs_of(kind, stage, true)
+    }
+
+    /// The same without those of a [`Join`].
+    pub fn input_kinds_beside(&self, kind: TaskKind, stage: StageId) -> impl Iterator<Item = Input> + '_ {
+        self.inputs_of(kind, stage, false)
+    }
+
+    fn inputs_of(&self, kind: TaskKind, stage: StageId, joined: bool) -> impl Iterator<Item = Input> + '_ {
         let graph = &self.graph;
         let is_forward = kind == TaskKind::Forward;
         let (own, others) = match kind {
@@ -239,6 +256,7 @@ impl Dependencies {
             TaskKind::BackwardWeight => (Some(TaskKind::BackwardInput), &[][..]),
             TaskKind::Update => (None, &[][..]),
         };
+        let others = if joined || self.join_of(kind, stage).is_none() { others } else { &[] };
         let of_other = move |stage, ahead| {
             let kind = if is_forward { kind } else { self.backward(stage) };
             Input { kind, stage, ahead }
@@ -254,7 +272,43 @@ impl Dependencies {
 
     /// The tasks that must have ended before this one starts.
     pub fn inputs(&self, task: Task) -> impl Iterator<Item = Task> + '_ {
-        let same = self.input_kinds(task.kind, task.stage).filter_map(move |input| {
+        self.tasks_of(task, true)
+    }
+
+    /// The same without those of its [`Join`].
+    pub fn inputs_beside(&self, task: Task) -> impl Iterator<Item = Task> + '_ {
+        self.tasks_of(task, false)
+    }
+
+    /// The join that a task waits for, if it is one of many that wait for the same tasks.
+    pub fn join(&self, task: Task) -> Option<Join> {
+        let list = self.join_of(task.kind, task.stage)?;
+        Some(Join { is_forward: task.kind == TaskKind::Forward, list, microbatch: task.microbatch })
+    }
+
+    fn join_of(&self, kind: TaskKind, stage: StageId) -> Option<ListId> {
+        match kind {
+            TaskKind::Forward => self.graph.join_before(stage),
+            TaskKind::BackwardInput | TaskKind::Backward => self.graph.join_after(stage),
+            TaskKind::BackwardWeight | TaskKind::Recompute | TaskKind::Update => None,
+        }
+    }
+
+    /// The stages that the join of a task waits for.
+    pub fn joined(&self, task: Task) -> &[StageId] {
+        if task.kind == TaskKind::Forward { self.graph.before(task.stage) } else { self.graph.after(task.stage) }
+    }
+
+    /// The task of a stage that the join of a task waits for.
+    pub fn joined_task(&self, task: Task, stage: StageId) -> Task {
+        match task.kind {
+            TaskKind::Forward => Task { stage, ..task },
+            _ => Task { kind: self.backward_of(stage, task.microbatch), stage, ..task },
+        }
+    }
+
+    fn tasks_of(&self, task: Task, joined: bool) -> impl Iterator<Item = Task> + '_ {
+        let same = self.inputs_of(task.kind, task.stage, joined).filter_map(move |input| {
             let microbatch = i64::from(task.microbatch.0) + input.ahead;
             let microbatch = MicrobatchId(u32::try_from(microbatch).ok().filter(|at| *at < self.n_microbatches)?);
             let is_gradient =

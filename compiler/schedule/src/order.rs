@@ -1,12 +1,14 @@
 //! Orders as evidence: all tasks in an order in which nothing waits forever. [`crate::check::dependencies`] finds it.
 
-use crate::dependencies::{Dependencies, TaskTable};
-use crate::parts::lanes::waits_at;
+use crate::dependencies::{Dependencies, Join, TaskTable};
+use crate::parts::joins::Latest;
+use crate::parts::lanes::{Cursors, waits_at};
 use crate::schedule::Schedule;
 use crate::timing::latency::Latency;
 use crate::units::Ticks;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::Task;
+use std::collections::BTreeMap;
 
 /// A place in a device's order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,6 +66,53 @@ impl Order {
         inputs.chain(waits.map(|(queue, position)| (Position::new(queue, position), Ticks::ZERO)))
     }
 
+    /// When the last input of a node of the sequence arrives, and all else has ended that it waits for beside its
+    /// devices, if its inputs end at these moments. `joins` keeps what many tasks wait for.
+    pub fn arrival(
+        &self,
+        schedule: &Schedule,
+        latency: &Latency,
+        slot: Position,
+        (ends, Replay { joins, cursors }): (&[Vec<Ticks>], &mut Replay),
+    ) -> Ticks {
+        let node = schedule.node(slot.device, slot.position as usize);
+        let devices = schedule.devices_of(node[0].task);
+        let end = |task: Task| ends[schedule.device_of(task).index()][self.position(task)];
+        let mut last = Ticks::ZERO;
+        // Where all links take the same, a join needs to be looked at once.
+        let far = latency.of_all().filter(|_| devices.len() == 1);
+        for one in node {
+            let join = far.and_then(|far| Some((far, self.dependencies.join(one.task)?)));
+            let hop = |input: Task| schedule.hop(latency, schedule.devices_of(input), devices);
+            let Some((far, join)) = join else {
+                let inputs = self.dependencies.inputs(one.task);
+                last = inputs.map(|input| end(input) + hop(input)).fold(last, Ord::max);
+                continue;
+            };
+            let inputs = self.dependencies.inputs_beside(one.task);
+            last = inputs.map(|input| end(input) + hop(input)).fold(last, Ord::max);
+            let stages = self.dependencies.joined(one.task);
+            let tasks = || stages.iter().map(|stage| self.dependencies.joined_task(one.task, *stage));
+            let homes = |task: Task| schedule.devices_of(task);
+            let device = |queue: DeviceId| schedule.parts.device(queue, schedule.n_devices());
+            let joined = joins.entry(join).or_insert_with(|| {
+                let (alone, together) = tasks().partition::<Vec<Task>, _>(|task| homes(*task).len() == 1);
+                let alone = alone.into_iter().map(|task| (end(task), device(homes(task)[0]), ()));
+                Joined { alone: Latest::of(alone), together }
+            });
+            last = joined.alone.at(device(devices[0]), far).map_or(last, |(end, ())| last.max(end));
+            last = joined.together.iter().map(|input| end(*input) + hop(*input)).fold(last, Ord::max);
+        }
+        if !cursors.has_lanes() {
+            return last;
+        }
+        for (queue, position) in self.places(schedule, slot) {
+            let waits = cursors.waits(schedule, queue, position);
+            last = waits.map(|(queue, position)| ends[queue.index()][position]).fold(last, Ord::max);
+        }
+        last
+    }
+
     /// The devices of a node of the sequence, each with where it stands in its order.
     pub fn places<'a>(
         &'a self,
@@ -73,6 +122,27 @@ impl Order {
         let task = schedule.orders[slot.device.index()][slot.position as usize].task;
         self.table.places(&schedule.placement, task)
     }
+}
+
+/// What is known of nodes before, where a sequence is replayed from its beginning on.
+pub struct Replay {
+    joins: BTreeMap<Join, Joined>,
+    cursors: Cursors,
+}
+
+impl Replay {
+    /// At the beginning.
+    pub fn new(schedule: &Schedule) -> Self {
+        Self { joins: BTreeMap::new(), cursors: Cursors::new(schedule) }
+    }
+}
+
+/// What many tasks wait for.
+struct Joined {
+    /// The last of what single devices run.
+    alone: Latest<()>,
+    /// What several devices run together.
+    together: Vec<Task>,
 }
 
 /// The version of every task, and how many versions that keeps alive.

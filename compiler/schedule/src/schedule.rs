@@ -208,12 +208,8 @@ impl Schedule {
             return latency.between_sets(from, to);
         }
         let n_devices = self.n_devices();
-        let devices = |queues: &[DeviceId]| {
-            let mut devices: Vec<_> = queues.iter().map(|queue| self.parts.device(*queue, n_devices)).collect();
-            devices.sort_unstable();
-            devices
-        };
-        latency.between_sets(&devices(from), &devices(to))
+        // All queues of a set are compute, or the same lane.
+        latency.between_queues(from, to, |queue| self.parts.device(queue, n_devices))
     }
 
     /// For each stage that recomputes some microbatches, but not all: whether it recomputes each microbatch.

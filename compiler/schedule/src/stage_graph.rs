@@ -4,12 +4,17 @@ use pipe_ir::ids::StageId;
 use pipe_ir::program::Edge;
 use pipe_ir::task::{Task, TaskKind};
 
+/// How many neighbours make a join.
+const JOIN: usize = 4;
+
 /// The edges between stages. Within a microbatch, all of them lead from a lower stage to a higher one. Others lead to a
 /// later microbatch, and to any stage.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StageGraph {
-    before: Adjacent,
-    after: Adjacent,
+    before: Neighbours,
+    after: Neighbours,
+    /// Whether some list of neighbours is long.
+    has_joins: bool,
     /// Ascending by the stage that reads, then by distance.
     earlier: Vec<Earlier>,
     /// The same, ascending by the stage that computes.
@@ -27,12 +32,20 @@ pub struct Earlier {
     pub from: StageId,
 }
 
-/// The neighbours of every stage on one side, ascending.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Adjacent {
-    starts: Vec<usize>,
+/// The neighbours of every stage on one side, ascending. Stages in a row with the same neighbours share one list: where
+/// all devices that have a stage at once wait for all of them, there are as many edges as pairs of devices.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Neighbours {
+    /// By stage: its list.
+    lists: Vec<u32>,
+    /// By list: where it ends in `stages`.
+    ends: Vec<usize>,
     stages: Vec<StageId>,
 }
+
+/// A list of neighbours that stages share.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ListId(u32);
 
 impl StageGraph {
     /// Every stage reads the one before it.
@@ -53,10 +66,16 @@ impl StageGraph {
         );
         edges.sort_unstable();
         edges.dedup();
-        let after = Adjacent::new(n_stages, edges.iter().copied());
+        let after = Neighbours::of_pairs(n_stages, &edges);
         let mut reversed: Vec<(StageId, StageId)> = edges.into_iter().map(|(from, to)| (to, from)).collect();
         reversed.sort_unstable();
-        Self { before: Adjacent::new(n_stages, reversed.into_iter()), after, earlier: Vec::new(), later: Vec::new() }
+        Self::of_neighbours(Neighbours::of_pairs(n_stages, &reversed), after)
+    }
+
+    /// A graph in which each stage reads those `before` it, and is read by those `after` it: both say the same.
+    pub fn of_neighbours(before: Neighbours, after: Neighbours) -> Self {
+        let has_joins = before.are_many() || after.are_many();
+        Self { before, after, has_joins, earlier: Vec::new(), later: Vec::new() }
     }
 
     /// The same graph with these edges to later microbatches. Equal edges count once.
@@ -78,7 +97,7 @@ impl StageGraph {
 
     /// Number of stages.
     pub fn n_stages(&self) -> usize {
-        self.after.starts.len() - 1
+        self.after.lists.len()
     }
 
     /// The stages that a stage reads, ascending.
@@ -89,6 +108,21 @@ impl StageGraph {
     /// The stages that read a stage, ascending.
     pub fn after(&self, stage: StageId) -> &[StageId] {
         self.after.of(stage)
+    }
+
+    /// Whether some stage has many neighbours.
+    pub const fn has_joins(&self) -> bool {
+        self.has_joins
+    }
+
+    /// The list of the stages that a stage reads, if it is long. Stages with the same list read the same.
+    pub fn join_before(&self, stage: StageId) -> Option<ListId> {
+        self.before.list(stage).filter(|_| self.has_joins && is_join(self.before(stage)))
+    }
+
+    /// The list of the stages that read a stage, likewise.
+    pub fn join_after(&self, stage: StageId) -> Option<ListId> {
+        self.after.list(stage).filter(|_| self.has_joins && is_join(self.after(stage)))
     }
 
     /// What stages read of earlier microbatches.
@@ -137,8 +171,11 @@ impl StageGraph {
     /// Whether every stage reads the one before it, and nothing else.
     pub fn is_chain(&self) -> bool {
         self.earlier.is_empty()
-            && self.after.stages.len() + 1 == self.n_stages().max(1)
-            && self.edges().all(|(from, to)| from.0 + 1 == to.0)
+            && (0..self.n_stages()).map(StageId::from_index).all(|stage| match self.after(stage) {
+                [] => stage.index() + 1 == self.n_stages(),
+                [only] => stage.0 + 1 == only.0,
+                _ => false,
+            })
     }
 }
 
@@ -149,25 +186,53 @@ impl Default for StageGraph {
     }
 }
 
-impl Adjacent {
+/// Whether so many neighbours are looked at once for all stages that have them.
+const fn is_join(neighbours: &[StageId]) -> bool {
+    neighbours.len() >= JOIN
+}
+
+impl Neighbours {
+    /// Whether some list is long.
+    fn are_many(&self) -> bool {
+        (0..self.ends.len()).any(|list| is_join(&self.stages[self.range(list)]))
+    }
+
     /// From sorted pairs of a stage and its neighbour.
-    fn new(n_stages: usize, pairs: impl Iterator<Item = (StageId, StageId)>) -> Self {
-        let mut adjacent = Self { starts: vec![0; n_stages + 1], stages: Vec::new() };
-        for (stage, neighbour) in pairs {
-            adjacent.starts[stage.index() + 1] += 1;
-            adjacent.stages.push(neighbour);
+    fn of_pairs(n_stages: usize, pairs: &[(StageId, StageId)]) -> Self {
+        let mut all = Self::default();
+        let mut rest = pairs;
+        for stage in (0..n_stages).map(StageId::from_index) {
+            let (own, others) = rest.split_at(rest.partition_point(|(of, _)| *of <= stage));
+            all.push(1, own.iter().map(|(_, neighbour)| *neighbour));
+            rest = others;
         }
-        for stage in 0..n_stages {
-            adjacent.starts[stage + 1] += adjacent.starts[stage];
+        all
+    }
+
+    /// Adds stages that have these neighbours, ascending.
+    pub fn push(&mut self, n_stages: usize, neighbours: impl IntoIterator<Item = StageId>) {
+        let start = self.stages.len();
+        self.stages.extend(neighbours);
+        let before = self.ends.len().checked_sub(1).map(|last| &self.stages[self.range(last)]);
+        if before == Some(&self.stages[start..]) {
+            self.stages.truncate(start);
+        } else {
+            self.ends.push(self.stages.len());
         }
-        adjacent
+        let list = u32::try_from(self.ends.len() - 1).expect("there are far fewer stages than 2^32");
+        self.lists.extend(std::iter::repeat_n(list, n_stages));
+    }
+
+    fn range(&self, list: usize) -> std::ops::Range<usize> {
+        list.checked_sub(1).map_or(0, |before| self.ends[before])..self.ends[list]
+    }
+
+    fn list(&self, stage: StageId) -> Option<ListId> {
+        self.lists.get(stage.index()).map(|list| ListId(*list))
     }
 
     fn of(&self, stage: StageId) -> &[StageId] {
-        match self.starts.get(stage.index()..stage.index() + 2) {
-            Some([start, end]) => &self.stages[*start..*end],
-            _ => &[],
-        }
+        self.lists.get(stage.index()).map_or(&[], |list| &self.stages[self.range(*list as usize)])
     }
 }
 

@@ -128,6 +128,8 @@ codes! {
     WrongDevice "wrong-device"
     /// A device has no stage.
     UnusedDevice "unused-device"
+    /// No part is on a lane.
+    UnusedLane "unused-lane"
     /// Two tasks of a building block need the same slot of a device.
     SlotCollision "slot-collision"
     /// A task of a building block starts before its input has ended.

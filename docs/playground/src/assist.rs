@@ -87,6 +87,7 @@ const fn word(kind: OfferKind) -> &'static str {
         OfferKind::Declaration => "declaration",
         OfferKind::Import => "import",
         OfferKind::Argument => "argument",
+        OfferKind::Part => "part",
         OfferKind::Keyword => "keyword",
         OfferKind::Constant => "number",
     }

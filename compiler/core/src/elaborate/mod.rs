@@ -6,9 +6,12 @@ mod parameters;
 mod pipeline;
 mod schedule;
 mod target;
+mod unused_lanes;
 
 #[cfg(test)]
 mod tests;
+
+pub use unused_lanes::unused_lanes;
 
 use crate::megatron::layout::Layout;
 use pipe_model::pipeline::Elaborated;

@@ -23,8 +23,7 @@ impl ActivationReport {
         let stages = (0..schedule.n_whole_stages()).filter(|_| !activations.is_plain()).map(StageId::from_index);
         let own = |stage: StageId| {
             // Of several devices that have a stage at once, each holds as much.
-            let positions = schedule.parts.positions(stage).into_iter();
-            let rows = positions.map(|rows| activations.of(StageId::from_index(rows.start)));
+            let rows = schedule.parts.positions(stage).map(|rows| activations.of(StageId::from_index(rows.start)));
             let (saved, waiting) =
                 rows.fold((0, 0), |(saved, waiting), held| (saved + held.saved, waiting + held.waiting));
             Self { stage: stage.0, saved: of(saved), waiting: of(waiting) }

@@ -464,8 +464,8 @@ pub fn bubble_of(timeline: &Timeline, n_devices: usize) -> f64 {
 
 /// The part of the makespan in which devices idle, as a mean over all of them.
 pub fn mean_bubble_of(timeline: &Timeline, n_devices: usize) -> f64 {
-    let devices = (0..n_devices).map(DeviceId::from_index);
-    let idle = devices.map(|device| rest(timeline.busy(device), timeline.makespan())).sum::<f64>();
+    let (devices, makespan) = ((0..n_devices).map(DeviceId::from_index), timeline.makespan());
+    let idle = devices.map(|device| rest(timeline.busy(device), makespan)).sum::<f64>();
     idle / n_devices.max(1) as f64
 }
 

@@ -84,7 +84,7 @@ fn amount(memory: &Memory, parts: u64) -> f64 {
 
 /// The legend of the layers.
 pub(super) fn entries(target: &Shown<'_>, look: &Look, sizes: &Sizes) -> Vec<Entry> {
-    let entry = |sign, words| Entry { sign, words };
+    let entry = |sign, words: &str| Entry { sign, words: words.to_owned() };
     let each = shown(target, look).into_iter().flat_map(|layer| match layer {
         Layer::Memory => vec![entry(Sign::Box(curve(sizes)), "memory")],
         Layer::Transfers => vec![entry(Sign::Line(transfer(Class::Activation, sizes), false), "transfer")],

@@ -251,6 +251,11 @@ impl<'a> Shown<'a> {
         schedule.or(self.compilation.stuck.as_ref().map(|stuck| &stuck.schedule))
     }
 
+    /// The name of a part.
+    fn part(&self, row: StageId) -> Option<&str> {
+        self.schedule()?.parts.part(row).map(|part| &*part.name)
+    }
+
     /// The name of a stage or part.
     fn stage(&self, stage: StageId) -> String {
         self.schedule().map_or_else(|| stage.to_string(), |schedule| schedule.stage_name(stage))

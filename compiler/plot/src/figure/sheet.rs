@@ -11,6 +11,7 @@ use crate::palette::{Colour, Ground, halves, shade};
 use crate::tracks::{Mark, Occupancy, Track};
 use pipe_compiler::report::Report;
 use pipe_ir::task::TaskKind;
+use std::collections::BTreeMap;
 
 /// The heading of the column of peaks.
 pub(super) const UNITS: &str = "peak, units";
@@ -31,14 +32,26 @@ pub(super) struct Sheet<'a> {
     pub(super) pitch: f64,
     /// Kinds whose tasks are all wide enough for letters before the number.
     lettered: Vec<TaskKind>,
-    /// By kind: the width of its longest text. Narrower tasks have no text, so that equal tasks look alike.
-    widest: [f64; TaskKind::ALL.len()],
+    /// By kind and part: how its tasks are labelled.
+    labels: BTreeMap<Like<'a>, Label>,
     /// Lines above the tracks and below the legend.
     head: Vec<Line>,
     foot: Vec<Line>,
     /// Entries of the legend, in rows.
     legend: Vec<Vec<legend::Entry>>,
     pub(super) below: Below<'a>,
+}
+
+/// What tasks have in common that are labelled alike: their kind, and the name of their part, if they have one.
+type Like<'a> = (usize, Option<&'a str>);
+
+/// The labels of such tasks.
+#[derive(Clone, Copy)]
+struct Label {
+    /// Whether the name of their part fits on all of them.
+    has_name: bool,
+    /// The width of the longest. Narrower tasks have no label, so that equal tasks look alike.
+    widest: f64,
 }
 
 /// What stands below the tracks of a target. Targets with one time axis have it, and a legend, once.
@@ -88,7 +101,7 @@ impl<'a> Sheet<'a> {
             task,
             pitch: base + layers::height(shown, look, &sizes),
             lettered: TaskKind::ALL.into_iter().filter(is_lettered).collect(),
-            widest: [0.0; TaskKind::ALL.len()],
+            labels: BTreeMap::new(),
             head: Vec::new(),
             foot: Vec::new(),
             legend: Vec::new(),
@@ -96,9 +109,16 @@ impl<'a> Sheet<'a> {
         };
         let is_shown = |(_, mark): &(&Track, &Mark)| axis.parts(units(mark.start), units(mark.end)).next().is_some();
         for (track, mark) in shown.marks().filter(is_shown) {
+            let like = sheet.like(mark);
+            let label = sheet.labels.entry(like).or_insert(Label { has_name: like.1.is_some(), widest: 0.0 });
+            let long = like.1.map(|name| with_part(track, mark, name));
+            let is_narrow = |long: String| units(mark.end - mark.start) * axis.scale < written(&long, &sizes);
+            label.has_name &= !long.is_some_and(is_narrow);
+        }
+        for (track, mark) in shown.marks().filter(is_shown) {
             let own = written(&sheet.label(track, mark), &sizes);
-            let widest = &mut sheet.widest[mark.task.kind.index()];
-            *widest = widest.max(own);
+            let widest = sheet.labels.get_mut(&sheet.like(mark)).map(|label| &mut label.widest);
+            widest.into_iter().for_each(|widest| *widest = widest.max(own));
         }
         sheet.head = sheet.title();
         sheet.foot = sheet.wrapped(shown.why.iter().map(|line| (line.clone(), sizes.figures, false, WRONG_INK)));
@@ -343,8 +363,17 @@ impl<'a> Sheet<'a> {
         }
     }
 
-    /// The text of a task: its microbatch, after the letters of its kind if they fit on all tasks of the kind.
+    fn like(&self, mark: &Mark) -> Like<'a> {
+        (mark.task.kind.index(), self.shown.part(mark.task.stage))
+    }
+
+    /// The text of a task: its microbatch, after its kind and part if they fit on all tasks with both, or after the
+    /// letters of its kind if they fit on all tasks of the kind.
     fn label(&self, track: &Track, mark: &Mark) -> String {
+        let like = self.like(mark);
+        if let (Some(name), Some(Label { has_name: true, .. })) = (like.1, self.labels.get(&like)) {
+            return with_part(track, mark, name);
+        }
         let letters = if self.lettered.contains(&mark.task.kind) { mark.task.kind.letters() } else { "" };
         format!("{letters}{}", track.number(mark))
     }
@@ -352,7 +381,7 @@ impl<'a> Sheet<'a> {
     /// Draws a task. Its text goes to `numbers`, because texts are drawn after all shapes.
     fn mark(&self, part: &mut Part, (track, mark): (&Track, &Mark), top: f64, numbers: &mut Vec<Text>) {
         let sizes = &self.sizes;
-        let colour = shade(mark.task.kind, Ground::Light, mark.nth_stage, track.stages.len());
+        let colour = shade(mark.task.kind, Ground::Light, mark.nth_stage, track.n_shades);
         for [start, end] in self.axis.parts(units(mark.start), units(mark.end)) {
             // A small gap between neighbours, unless tasks are thinner than the gap.
             let gap = if end - start > 4.0 * sizes.hair { sizes.hair } else { 0.0 };
@@ -360,7 +389,7 @@ impl<'a> Sheet<'a> {
             let is_wide = width > 4.0 * sizes.hair;
             let paint = match mark.runs {
                 true => Paint {
-                    fill: Some(fill(mark.task.kind, mark.nth_stage, track.stages.len())),
+                    fill: Some(fill(mark.task.kind, mark.nth_stage, track.n_shades)),
                     stroke: is_wide.then_some(edge(colour, sizes)),
                 },
                 false => Paint { stroke: Some(never(sizes)), ..Paint::filled(PAPER) },
@@ -381,7 +410,8 @@ impl<'a> Sheet<'a> {
             }
             let words = self.label(track, mark);
             let is_high = height >= font::CAPITALS * sizes.number + 2.0 * sizes.hair;
-            if !is_high || width + 0.01 * sizes.number < self.widest[mark.task.kind.index()] - sizes.hair {
+            let widest = self.labels.get(&self.like(mark)).map_or(0.0, |label| label.widest);
+            if !is_high || width + 0.01 * sizes.number < widest - sizes.hair {
                 continue;
             }
             let colour = if mark.runs { colour.ink() } else { FAINT };
@@ -444,6 +474,11 @@ pub(super) fn never(sizes: &Sizes) -> Stroke {
 pub(super) fn fill(kind: TaskKind, nth_stage: usize, n_stages: usize) -> Fill {
     let shade = |kind| shade(kind, Ground::Light, nth_stage, n_stages);
     halves(kind).map_or_else(|| Fill::Plain(shade(kind)), |halves| Fill::Divided(halves.map(shade)))
+}
+
+/// `F.attention 3`.
+fn with_part(track: &Track, mark: &Mark, name: &str) -> String {
+    format!("{}.{name} {}", mark.task.kind.letters(), track.number(mark))
 }
 
 /// The width of a text on a task, with margins.

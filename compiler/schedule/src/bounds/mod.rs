@@ -7,12 +7,14 @@
 //! that `dependencies` allows ([`of_either_form`]).
 
 mod earlier;
+mod lifespans;
 mod memory;
 
 use crate::dependencies::Dependencies;
+use crate::parts::joins::Latest;
 use crate::policy::activation::{Activations, Held};
 use crate::schedule::Schedule;
-use crate::stage_graph::StageGraph;
+use crate::stage_graph::{ListId, StageGraph};
 use crate::timing::durations::{Costs, Times};
 use crate::timing::latency::Latency;
 use crate::units::Ticks;
@@ -227,26 +229,91 @@ struct Hops<'a> {
 }
 
 impl Hops<'_> {
-    fn before(&self, stage: usize) -> impl Iterator<Item = (usize, Ticks)> + '_ {
-        let stage = StageId::from_index(stage);
-        self.graph.before(stage).iter().map(move |other| (other.index(), self.latency(*other, stage)))
+    /// The latest of what arrives at a stage from those that it reads, which end at these moments. `known` keeps what
+    /// stages in a row wait for.
+    fn latest_before<T: Copy>(
+        &self,
+        stage: usize,
+        known: &mut Option<Known<T>>,
+        end: impl Fn(usize) -> Option<(Ticks, T)>,
+    ) -> Option<(Ticks, T)> {
+        let own = StageId::from_index(stage);
+        let hop = |other: StageId| self.latency(other, own);
+        self.latest(own, (self.graph.join_before(own), self.graph.before(own)), (known, &hop), end)
     }
 
-    fn after(&self, stage: usize) -> impl Iterator<Item = (usize, Ticks)> + '_ {
-        let stage = StageId::from_index(stage);
-        self.graph.after(stage).iter().map(move |other| (other.index(), self.latency(*other, stage)))
+    /// The latest of what arrives at a stage from those that read it.
+    fn latest_after<T: Copy>(
+        &self,
+        stage: usize,
+        known: &mut Option<Known<T>>,
+        end: impl Fn(usize) -> Option<(Ticks, T)>,
+    ) -> Option<(Ticks, T)> {
+        let own = StageId::from_index(stage);
+        let hop = |other: StageId| self.latency(other, own);
+        self.latest(own, (self.graph.join_after(own), self.graph.after(own)), (known, &hop), end)
     }
 
-    fn back(&self, stage: usize) -> impl Iterator<Item = (usize, Ticks)> + '_ {
-        let stage = StageId::from_index(stage);
-        let before = self.graph.before(stage).iter();
-        let before = before.filter(|other| self.schedule.frozen.has_backward(**other));
-        before.map(move |other| (other.index(), self.latency(stage, *other)))
+    /// The longest time from a stage on through one that it reads, if these are the times from there on.
+    fn longest_back(&self, stage: usize, known: &mut Option<Known<()>>, onward: impl Fn(usize) -> Ticks) -> Ticks {
+        let own = StageId::from_index(stage);
+        let hop = |other: StageId| self.latency(own, other);
+        let has_backward = |other: usize| self.schedule.frozen.has_backward(StageId::from_index(other));
+        let end = |other: usize| has_backward(other).then(|| (onward(other), ()));
+        let found = self.latest(own, (self.graph.join_before(own), self.graph.before(own)), (known, &hop), end);
+        found.map_or(Ticks::ZERO, |(time, ())| time)
     }
 
-    fn onward(&self, stage: usize) -> impl Iterator<Item = (usize, Ticks)> + '_ {
-        let stage = StageId::from_index(stage);
-        self.graph.after(stage).iter().map(move |other| (other.index(), self.latency(stage, *other)))
+    /// The longest time from a stage on through one that reads it, likewise.
+    fn longest_onward(&self, stage: usize, known: &mut Option<Known<()>>, onward: impl Fn(usize) -> Ticks) -> Ticks {
+        let own = StageId::from_index(stage);
+        let hop = |other: StageId| self.latency(own, other);
+        let end = |other: usize| Some((onward(other), ()));
+        let found = self.latest(own, (self.graph.join_after(own), self.graph.after(own)), (known, &hop), end);
+        found.map_or(Ticks::ZERO, |(time, ())| time)
+    }
+
+    fn latest<T: Copy>(
+        &self,
+        own: StageId,
+        (join, others): (Option<ListId>, &[StageId]),
+        (known, hop): (&mut Option<Known<T>>, &dyn Fn(StageId) -> Ticks),
+        end: impl Fn(usize) -> Option<(Ticks, T)>,
+    ) -> Option<(Ticks, T)> {
+        let later = |one: Option<(Ticks, T)>, other: (Ticks, T)| one.filter(|one| one.0 >= other.0).or(Some(other));
+        let each = |others: &[StageId]| {
+            let arrivals = others.iter().filter_map(|other| {
+                let (end, what) = end(other.index())?;
+                Some((end + hop(*other), what))
+            });
+            arrivals.fold(None, later)
+        };
+        let (Some(list), Some((far, device))) = (join, self.alone(own)) else { return each(others) };
+        let known = match known {
+            Some(known) if known.list == list => known,
+            _ => {
+                let (alone, together) =
+                    others.iter().partition::<Vec<StageId>, _>(|other| self.alone(**other).is_some());
+                let ends = alone.iter().filter_map(|other| {
+                    let (end, what) = end(other.index())?;
+                    Some((end, self.alone(*other)?.1, what))
+                });
+                known.insert(Known { list, alone: Latest::of(ends), together })
+            }
+        };
+        let alone = known.alone.at(device, far);
+        let together = each(&known.together);
+        together.into_iter().fold(alone, later)
+    }
+
+    /// The only device of a stage, and how far all others are away, if they are equally far.
+    fn alone(&self, stage: StageId) -> Option<(Ticks, DeviceId)> {
+        let placement = &self.schedule.placement;
+        let far = self.latency.of_all().filter(|_| placement.period() == 1)?;
+        match placement.devices(stage, MicrobatchId(0)) {
+            [only] => Some((far, self.schedule.parts.device(*only, self.schedule.n_devices()))),
+            _ => None,
+        }
     }
 
     fn latency(&self, from: StageId, to: StageId) -> Ticks {
@@ -256,6 +323,15 @@ impl Hops<'_> {
         let hop = |own| self.schedule.hop(self.latency, placement.devices(from, own), placement.devices(to, own));
         microbatches.map(hop).min().unwrap_or_default()
     }
+}
+
+/// What stages in a row wait for.
+struct Known<T> {
+    list: ListId,
+    /// What single devices compute.
+    alone: Latest<T>,
+    /// Stages that several devices run together.
+    together: Vec<StageId>,
 }
 
 /// The way of one microbatch through all stages, by [`StageId`].
@@ -368,27 +444,32 @@ impl Chain {
         let hops = Hops { schedule, graph: dependencies.graph(), latency: &costs.latency };
         chain.heads(&hops);
         chain.tails(&hops, dependencies);
-        let lifespan = |stage| match dependencies.recomputes(stage) {
-            _ if !schedule.frozen.has_backward(stage) => Ticks::ZERO,
-            // Nothing keeps a recomputation from ending right before the backward.
-            true => chain.steps(stage)[1..3].iter().fold(Ticks::ZERO, |sum, step| sum + step.duration),
-            false => chain.lifespan(&hops, stage),
-        };
-        chain.lifespans = stages().map(lifespan).collect();
+        let mut lifespans = lifespans::lifespans(&chain, &hops);
+        for (stage, lifespan) in stages().zip(&mut lifespans) {
+            if !schedule.frozen.has_backward(stage) {
+                *lifespan = Ticks::ZERO;
+            } else if dependencies.recomputes(stage) {
+                // Nothing keeps a recomputation from ending right before the backward.
+                *lifespan = chain.steps(stage)[1..3].iter().fold(Ticks::ZERO, |sum, step| sum + step.duration);
+            }
+        }
+        chain.lifespans = lifespans;
         chain
     }
 
     /// Every task begins after those that it needs.
     fn heads(&mut self, hops: &Hops<'_>) {
         let n_stages = self.forward.len();
+        let mut known = None;
         for stage in 0..n_stages {
-            let inputs = hops.before(stage).map(|(before, hop)| self.forward[before].end() + hop);
-            self.forward[stage].head = inputs.max().unwrap_or_default();
+            let inputs = hops.latest_before(stage, &mut known, |before| Some((self.forward[before].end(), ())));
+            self.forward[stage].head = inputs.map_or(Ticks::ZERO, |(end, ())| end);
         }
+        let mut known = None;
         for stage in (0..n_stages).rev() {
-            let inputs = hops.after(stage).map(|(after, hop)| self.backward[after].end() + hop);
+            let inputs = hops.latest_after(stage, &mut known, |after| Some((self.backward[after].end(), ())));
             self.recompute[stage].head = self.forward[stage].end();
-            self.backward[stage].head = inputs.fold(self.recompute[stage].end(), Ord::max);
+            self.backward[stage].head = inputs.map_or(Ticks::ZERO, |(end, ())| end).max(self.recompute[stage].end());
             self.weight[stage].head = self.backward[stage].end();
         }
     }
@@ -396,41 +477,20 @@ impl Chain {
     /// Every task ends before those that need it.
     fn tails(&mut self, hops: &Hops<'_>, dependencies: &Dependencies) {
         let n_stages = self.forward.len();
+        let mut known = None;
         for stage in 0..n_stages {
-            let onward = hops.back(stage).map(|(before, hop)| hop + self.backward[before].onward());
-            self.backward[stage].tail = onward.fold(self.weight[stage].duration, Ord::max);
+            let onward = hops.longest_back(stage, &mut known, |before| self.backward[before].onward());
+            self.backward[stage].tail = onward.max(self.weight[stage].duration);
             // Where both halves are fused, the activations are given back when `BW` ends.
             let is_split = dependencies.is_split(StageId::from_index(stage));
             self.weight[stage].tail = if is_split { Ticks::ZERO } else { self.backward[stage].tail };
         }
+        let mut known = None;
         for stage in (0..n_stages).rev() {
-            let onward = hops.onward(stage).map(|(after, hop)| hop + self.forward[after].onward());
+            let onward = hops.longest_onward(stage, &mut known, |after| self.forward[after].onward());
             self.recompute[stage].tail = self.backward[stage].onward();
-            self.forward[stage].tail = onward.fold(self.recompute[stage].onward(), Ord::max);
+            self.forward[stage].tail = onward.max(self.recompute[stage].onward());
         }
-    }
-
-    /// The longest way from the forward of a stage through those that need it to its `B`, or `BW`,
-    /// and to the end of that.
-    fn lifespan(&self, hops: &Hops<'_>, stage: StageId) -> Ticks {
-        let (own, n_stages) = (stage.index(), self.forward.len());
-        let [forward, _, backward, _] = self.steps(stage);
-        if hops.graph.is_chain() {
-            return backward.end() - forward.head;
-        }
-        // By stage: when its forward, and its backward, end at the earliest, if the forward of this one starts at 0.
-        let mut ends: Vec<[Option<Ticks>; 2]> = vec![[None; 2]; n_stages];
-        ends[own][0] = Some(forward.duration);
-        for next in own + 1..n_stages {
-            let inputs = hops.before(next).filter_map(|(before, hop)| Some(ends[before][0]? + hop));
-            ends[next][0] = inputs.max().map(|start| start + self.forward[next].duration);
-        }
-        for next in (own..n_stages).rev() {
-            let Some(forward) = ends[next][0] else { continue };
-            let inputs = hops.after(next).filter_map(|(after, hop)| Some(ends[after][1]? + hop));
-            ends[next][1] = Some(inputs.fold(forward, Ord::max) + self.backward[next].duration);
-        }
-        ends[own][1].unwrap_or_default()
     }
 
     fn steps(&self, stage: StageId) -> [Step; 4] {

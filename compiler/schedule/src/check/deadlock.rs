@@ -17,7 +17,8 @@ use std::collections::BTreeMap;
 /// Devices of a cycle that are named, with two tasks each; the rest of a longer cycle is counted.
 const SHOWN: usize = 3;
 
-/// Devices that have not come to a task which are looked at: of many, each one explains why it waits.
+/// Devices that have not come to a task, or tasks that many others wait for, which are looked at: of many, each one
+/// explains why it waits.
 const LATE: usize = 16;
 
 /// One wait: a device comes to a task, and that task needs one that does not run.
@@ -166,14 +167,29 @@ impl Rest<'_> {
             position,
         };
         node.flat_map(move |at| {
-            let inputs = self.dependencies.inputs(at.task);
-            let inputs = inputs.filter_map(|input| Some((self.schedule.device_of(input), self.table.position(input)?)));
+            let place = |input: Task| Some((self.schedule.device_of(input), self.table.position(input)?));
+            let is_open = |(of, position): &(DeviceId, usize)| *position >= self.next[of.index()];
+            let inputs = self.dependencies.inputs_beside(at.task).filter_map(place);
             let waits = waits_at(self.schedule, self.table.places(&self.schedule.placement, at.task));
-            let inputs = inputs.chain(waits).filter(|(of, position)| *position >= self.next[of.index()]);
+            let inputs = inputs.chain(self.joined(device, at.task)).chain(waits).filter(is_open);
             let inputs = inputs.map(move |(of, position)| lack(at, of, position));
             let late = self.late.get(&at.task).into_iter().flatten().filter(move |(of, _)| of.index() != device);
             inputs.chain(late.map(move |(of, position)| lack(at, *of, *position)))
         })
+    }
+
+    /// Of the tasks that the join of a task waits for, some that have not run, and those of the device itself.
+    fn joined(&self, device: usize, task: Task) -> impl Iterator<Item = (DeviceId, usize)> {
+        let n_devices = self.schedule.n_devices();
+        let home = move |queue: DeviceId| self.schedule.parts.device(queue, n_devices);
+        let stages = self.dependencies.join(task).map(|_| self.dependencies.joined(task)).into_iter().flatten();
+        let tasks = stages.map(move |stage| self.dependencies.joined_task(task, *stage));
+        let places = tasks.filter_map(|input| Some((self.schedule.device_of(input), self.table.position(input)?)));
+        let open = places.filter(|(of, position)| *position >= self.next[of.index()]).enumerate();
+        let is_looked_at = move |(nth, (of, _)): &(usize, (DeviceId, usize))| {
+            *nth < LATE || home(*of) == home(DeviceId::from_index(device))
+        };
+        open.filter(is_looked_at).map(|(_, place)| place)
     }
 
     /// The tasks of a device up to the needed one, or before the one that it must come to.

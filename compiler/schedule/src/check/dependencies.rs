@@ -8,7 +8,8 @@
 use super::versions;
 use crate::dependencies::{Dependencies, TaskTable};
 use crate::order::{Order, Position};
-use crate::parts::lanes::waits_at;
+use crate::parts::joins::{Found, JoinWaits};
+use crate::parts::lanes::Cursors;
 use crate::schedule::Schedule;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::Task;
@@ -53,11 +54,20 @@ pub(super) fn run(schedule: &Schedule, dependencies: &Dependencies, table: &Task
     let is_spread = schedule.placement.spread_stage().is_some();
     // Of tasks that occupy several devices: how many of them have come to it.
     let mut standing: BTreeMap<Task, usize> = BTreeMap::new();
+    let (mut joins, mut cursors) = (JoinWaits::default(), Cursors::new(schedule));
     while let Some(device) = ready.pop() {
         let order = &schedule.orders[device];
         while next[device] < order.len() {
             let node = schedule.node(DeviceId::from_index(device), next[device]);
             let task = node[0].task;
+            let own = (DeviceId::from_index(device), next[device]);
+            let has_run = |(from, position): (DeviceId, usize)| position < next[from.index()];
+            let place = |input: Task| Some((schedule.device_of(input), table.position(input)?));
+            // What the list of the device waits for; a task on several devices waits for the lists of all.
+            if let Some((from, position)) = cursors.waits(schedule, own.0, own.1).find(|place| !has_run(*place)) {
+                waiting_for[from.index()].push((device, position));
+                break;
+            }
             let n_members = if is_spread { schedule.devices_of(task).len() } else { 1 };
             if n_members > 1 {
                 // Who comes to the task sleeps, unless it is the last one: that runs it for all.
@@ -67,13 +77,29 @@ pub(super) fn run(schedule: &Schedule, dependencies: &Dependencies, table: &Task
                     break;
                 }
             }
-            let inputs = node.iter().flat_map(|one| dependencies.inputs(one.task));
-            let inputs = inputs.filter_map(|input| Some((schedule.device_of(input), table.position(input)?)));
-            let waits = waits_at(schedule, table.places(&schedule.placement, task));
-            let missing = inputs.chain(waits).map(|(from, position)| (from.index(), position));
-            let missing = missing.into_iter().find(|(from, position)| next[*from] <= *position);
-            if let Some((from, position)) = missing {
-                waiting_for[from].push((device, position));
+            let mut inputs = node.iter().flat_map(|one| dependencies.inputs_beside(one.task)).filter_map(place);
+            if let Some((from, position)) = inputs.find(|place| !has_run(*place)) {
+                waiting_for[from.index()].push((device, position));
+                break;
+            }
+            let mut is_missing = false;
+            for (join, task) in node.iter().filter_map(|one| Some((dependencies.join(one.task)?, one.task))) {
+                let stages = dependencies.joined(task);
+                let missing =
+                    |nth: usize| place(dependencies.joined_task(task, stages[nth])).filter(|place| !has_run(*place));
+                match joins.come((join, stages.len()), device, missing) {
+                    Found::Complete(others) => ready.extend(others),
+                    Found::Watched => is_missing = true,
+                    Found::Missing((from, position)) => {
+                        waiting_for[from.index()].push((device, position));
+                        is_missing = true;
+                    }
+                }
+                if is_missing {
+                    break;
+                }
+            }
+            if is_missing {
                 break;
             }
             n_tasks += node.len();

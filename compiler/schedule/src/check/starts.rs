@@ -5,8 +5,9 @@
 
 use super::collisions::{block_task_name, microbatches};
 use crate::block::period::position;
-use crate::dependencies::{Dependencies, Input};
+use crate::dependencies::{Dependencies, Input, Join};
 use crate::schedule::{Block, BlockTask, Schedule};
+use pipe_ir::task::Task;
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::source::Span;
 use std::collections::BTreeMap;
@@ -48,10 +49,20 @@ fn too_early<'b>(schedule: &Schedule, block: &'b Block) -> Vec<Early<'b>> {
     let keys = block.slots.iter().map(|task| ((task.stage, task.microbatch, task.kind), task));
     let tasks: BTreeMap<_, &BlockTask> = keys.collect();
     let mut found = Vec::new();
+    // When all have ended that many tasks wait for.
+    let mut joins: BTreeMap<Join, u64> = BTreeMap::new();
     // Where a block is for one number of microbatches only, it may never have the last ones.
     let runs = |task: &&BlockTask| block.only.is_none_or(|only| task.microbatch.0 < only);
     for task in block.slots.iter().filter(|task| task.stage.index() < n_stages).filter(runs) {
-        for Input { kind, stage, ahead } in dependencies.input_kinds(task.kind, task.stage) {
+        let own = Task { kind: task.kind, stage: task.stage, microbatch: task.microbatch };
+        let is_late = dependencies.join(own).is_some_and(|join| {
+            let inputs = dependencies.joined(own).iter().map(|stage| dependencies.joined_task(own, *stage));
+            let ends = inputs.filter_map(|one| Some(block.end(tasks.get(&(one.stage, one.microbatch, one.kind))?)));
+            *joins.entry(join).or_insert_with(|| ends.max().unwrap_or_default()) > task.slot
+        });
+        let each = is_late.then(|| dependencies.input_kinds(task.kind, task.stage)).into_iter().flatten();
+        let beside = (!is_late).then(|| dependencies.input_kinds_beside(task.kind, task.stage)).into_iter().flatten();
+        for Input { kind, stage, ahead } in each.chain(beside) {
             let (microbatch, turns) = position(i64::from(task.microbatch.0) + ahead, u64::from(block.microbatches));
             // A missing input is the completeness rule's business.
             let Some(input) = tasks.get(&(stage, microbatch, kind)) else { continue };

@@ -34,3 +34,50 @@ pub fn waits(schedule: &Schedule, queue: DeviceId, position: usize) -> impl Iter
         Some((other, last))
     })
 }
+
+/// The same for queues whose tasks are asked about in their order: it goes on where it was.
+pub struct Cursors {
+    n_lanes: usize,
+    /// By queue and lane, compute first: how many tasks of that queue of the same device stand before.
+    before: Vec<u32>,
+}
+
+impl Cursors {
+    /// At the beginning of all queues.
+    pub fn new(schedule: &Schedule) -> Self {
+        let n_lanes = schedule.parts.lanes().len();
+        let n_pairs = if n_lanes == 0 { 0 } else { schedule.n_queues() * (n_lanes + 1) };
+        Self { n_lanes, before: vec![0; n_pairs] }
+    }
+
+    /// Whether there is anything to wait for.
+    pub const fn has_lanes(&self) -> bool {
+        self.n_lanes > 0
+    }
+
+    /// What [`waits`] gives. The position is not before one that this queue was asked about.
+    pub fn waits<'a>(
+        &'a mut self,
+        schedule: &'a Schedule,
+        queue: DeviceId,
+        position: usize,
+    ) -> impl Iterator<Item = (DeviceId, usize)> + 'a {
+        let n_queues = if self.n_lanes == 0 { 0 } else { self.n_lanes + 1 };
+        let (n_devices, own) = (schedule.n_queues() / (self.n_lanes + 1), queue.index() * (self.n_lanes + 1));
+        let device = queue.index() % n_devices.max(1);
+        (0..n_queues).filter_map(move |lane| {
+            let other = device + lane * n_devices;
+            if other == queue.index() {
+                return None;
+            }
+            let at = schedule.orders[queue.index()][position].at;
+            let order = &schedule.orders[other];
+            let before = &mut self.before[own + lane];
+            while order.get(*before as usize).is_some_and(|one| one.at < at) {
+                *before += 1;
+            }
+            let last = (*before as usize).checked_sub(if lane == 0 { 1 } else { OUTSTANDING + 1 })?;
+            Some((DeviceId::from_index(other), last))
+        })
+    }
+}

@@ -5,10 +5,11 @@
 //! of each device. Queues are numbered like devices: first the devices themselves, whose queue is compute, then the
 //! first lane of each device, then the second, and so on.
 
+pub mod joins;
 pub mod lanes;
 
 use crate::placement::{DeviceSets, Placement};
-use crate::stage_graph::{Earlier, StageGraph};
+use crate::stage_graph::{Earlier, Neighbours, StageGraph};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::TaskKind;
 use std::ops::Range;
@@ -40,6 +41,10 @@ pub struct StageParts {
     parts: Vec<Part>,
     /// By stage: its first part; and the end of all.
     first: Vec<usize>,
+    /// The rows of each position of each stage: one, or one for each device that runs the part alone.
+    positions: Vec<Range<usize>>,
+    /// By stage: its first position; and the end of all.
+    first_position: Vec<usize>,
 }
 
 /// The names and lanes of a stage's parts, in the order of the forward.
@@ -49,7 +54,7 @@ impl StageParts {
     /// The parts of each stage, which has at least one. A stage on several devices at once has a row for each of them
     /// of every part on compute: they meet on lanes only.
     pub fn new(lanes: Vec<Arc<str>>, stages: &[Named], placement: &Placement) -> Self {
-        let mut all = Self { lanes, parts: Vec::new(), first: vec![0] };
+        let mut all = Self { lanes, first: vec![0], first_position: vec![0], ..Self::default() };
         for (stage, own) in (0..).map(StageId::from_index).zip(stages) {
             let devices = placement.devices(stage, MicrobatchId(0));
             for (position, (name, lane)) in own.iter().enumerate() {
@@ -57,13 +62,16 @@ impl StageParts {
                     |parts: &[(Arc<str>, Option<usize>)]| parts.iter().filter(|(other, _)| other == name).count();
                 let nth = (same(own) > 1).then(|| u32::try_from(same(&own[..position])).unwrap_or(u32::MAX));
                 let part = Part { stage, position, name: Arc::clone(name), nth, lane: *lane, member: None };
+                let start = all.parts.len();
                 if lane.is_some() || devices.len() == 1 {
                     all.parts.push(part);
                 } else {
                     all.parts.extend(devices.iter().map(|device| Part { member: Some(*device), ..part.clone() }));
                 }
+                all.positions.push(start..all.parts.len());
             }
             all.first.push(all.parts.len());
+            all.first_position.push(all.positions.len());
         }
         all
     }
@@ -75,7 +83,7 @@ impl StageParts {
 
     /// The number of parts of all stages, each counted once, whatever devices run it alone.
     pub fn count(&self) -> usize {
-        (0..self.n_stages(0)).map(|stage| self.positions(StageId::from_index(stage)).len()).sum()
+        self.positions.len()
     }
 
     /// The number of rows of all stages.
@@ -206,16 +214,26 @@ impl StageParts {
     }
 
     /// The rows of a stage, position by position in the order of the forward.
-    pub fn positions(&self, stage: StageId) -> Vec<Range<usize>> {
-        let mut all: Vec<Range<usize>> = Vec::new();
-        for row in self.rows(stage) {
-            let position = self.parts.get(row).map_or(0, |part| part.position);
-            match all.get_mut(position) {
-                Some(rows) => rows.end = row + 1,
-                None => all.push(row..row + 1),
-            }
-        }
-        all
+    pub fn positions(&self, stage: StageId) -> impl DoubleEndedIterator<Item = Range<usize>> + '_ {
+        let whole = stage.index()..stage.index() + 1;
+        let own = match self.first_position.get(stage.index()..=stage.index() + 1) {
+            Some(&[first, end]) => &self.positions[first..end],
+            _ => &[],
+        };
+        self.is_empty().then_some(whole).into_iter().chain(own.iter().cloned())
+    }
+
+    /// Of the rows of a position, the one that a device runs.
+    pub fn of_device(&self, rows: &Range<usize>, device: DeviceId) -> usize {
+        // Members ascend.
+        let own = self.parts.get(rows.clone()).filter(|own| own.len() > 1);
+        let place = own.and_then(|own| own.binary_search_by_key(&Some(device), |part| part.member).ok());
+        rows.start + place.unwrap_or_default()
+    }
+
+    /// Whether each row of a position is run by a device alone.
+    fn is_alone(&self, rows: &Range<usize>) -> bool {
+        self.parts[rows.start].member.is_some()
     }
 
     /// The graph of parts. The parts of a stage are a chain. The first part of a stage reads the last parts of the
@@ -225,34 +243,36 @@ impl StageParts {
             return stages.clone();
         }
         let all = || (0..self.n_stages(0)).map(StageId::from_index);
-        let positions: Vec<Vec<Range<usize>>> = all().map(|stage| self.positions(stage)).collect();
         let ends = |stage: StageId| {
-            let own = &positions[stage.index()];
-            (own[0].clone(), own[own.len() - 1].clone())
+            let mut own = self.positions(stage);
+            let first = own.next().expect("a stage has a part");
+            (first.clone(), own.next_back().unwrap_or(first))
         };
-        let mut edges = Vec::new();
-        let mut join = |from: Range<usize>, to: Range<usize>, is_alone: bool| {
-            for (one, other) in from.flat_map(|one| to.clone().map(move |other| (one, other))) {
-                if !is_alone || self.parts[one].member == self.parts[other].member {
-                    edges.push((StageId::from_index(one), StageId::from_index(other)));
-                }
-            }
-        };
+        let ids = |rows: Range<usize>| rows.map(StageId::from_index);
+        let (mut before, mut after) = (Neighbours::default(), Neighbours::default());
         for stage in all() {
-            for pair in positions[stage.index()].windows(2) {
-                let is_alone = pair.iter().all(|rows| self.parts[rows.start].member.is_some());
-                join(pair[0].clone(), pair[1].clone(), is_alone);
+            let own: Vec<Range<usize>> = self.positions(stage).collect();
+            // The rows of a position, and those of its neighbour in the same stage.
+            let join = |side: &mut Neighbours, rows: &Range<usize>, others: &Range<usize>| {
+                if self.is_alone(rows) && self.is_alone(others) {
+                    ids(others.clone()).for_each(|other| side.push(1, [other]));
+                } else {
+                    side.push(rows.len(), ids(others.clone()));
+                }
+            };
+            before.push(own[0].len(), stages.before(stage).iter().flat_map(|from| ids(ends(*from).1)));
+            for pair in own.windows(2) {
+                join(&mut before, &pair[1], &pair[0]);
+                join(&mut after, &pair[0], &pair[1]);
             }
-            for from in stages.before(stage) {
-                join(ends(*from).1, ends(stage).0, false);
-            }
+            after.push(own[own.len() - 1].len(), stages.after(stage).iter().flat_map(|to| ids(ends(*to).0)));
         }
         let earlier = stages.earlier().iter().flat_map(|edge| {
             let (from, to) = (ends(edge.from).1, ends(edge.to).0);
             let each = from.flat_map(move |from| to.clone().map(move |to| (from, to)));
             each.map(|(from, to)| Earlier { from: StageId::from_index(from), to: StageId::from_index(to), ..*edge })
         });
-        StageGraph::new(self.parts.len(), edges).with_earlier(earlier)
+        StageGraph::of_neighbours(before, after).with_earlier(earlier)
     }
 }
 
@@ -312,7 +332,7 @@ mod tests {
         sets.push([DeviceId(0), DeviceId(1)]);
         let placement = Placement::of_stages(sets);
         let parts = StageParts::new(vec![Arc::from("c")], &[vec![named("layers", None)], spread], &placement);
-        assert_eq!(parts.positions(StageId(1)), [1..2, 2..4, 4..6, 6..7]);
+        assert_eq!(parts.positions(StageId(1)).collect::<Vec<_>>(), [1..2, 2..4, 4..6, 6..7]);
         assert_eq!(parts.name(StageId(3)), "s1.one on d1");
         let edges = [(0, 1), (1, 2), (1, 3), (2, 4), (3, 5), (4, 6), (5, 6)];
         let edges = edges.map(|(from, to)| (StageId(from), StageId(to)));

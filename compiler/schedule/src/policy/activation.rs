@@ -15,6 +15,7 @@ use crate::units::Units;
 use pipe_ir::ids::StageId;
 use pipe_ir::task::{Task, TaskKind};
 use pipe_syntax::source::Span;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
@@ -171,6 +172,9 @@ impl fmt::Display for Shares {
     }
 }
 
+/// What is said of each stage, and of all, on one side and of one part.
+type OfStages = (Vec<Option<Ratio>>, Option<Ratio>);
+
 impl Shares {
     /// The activations of each stage or part. Entries about stages that are not there say nothing. If no entry names a
     /// part, the first part on compute holds the activation of its stage.
@@ -178,12 +182,21 @@ impl Shares {
     /// # Errors
     /// Of how many parts an activation would have to be, if that is too many.
     pub fn of(&self, n_stages: usize, parts: &StageParts) -> Result<Activations, u128> {
+        let mut said: BTreeMap<(bool, Option<&str>), OfStages> = BTreeMap::new();
+        for Entry { name, share, .. } in &self.entries {
+            let none = || (vec![None; parts.n_stages(n_stages)], None);
+            let (each, all) = said.entry((name.is_saved(), name.part())).or_insert_with(none);
+            match &name.stages {
+                Some(stages) => {
+                    let own = each.iter_mut().take(stages.end as usize).skip(stages.start as usize);
+                    own.for_each(|own| *own = Some(*share));
+                }
+                None => *all = all.or(Some(*share)),
+            }
+        }
         let of = |side: Side, stage: u32, part: Option<&str>| {
-            let about = |entry: &&Entry| entry.name.side == side && entry.name.part() == part;
-            let is_own = |entry: &&Entry| entry.name.stages.as_ref().is_some_and(|stages| stages.contains(&stage));
-            let all = self.entries.iter().filter(about);
-            let own = all.clone().rfind(is_own).or_else(|| all.clone().find(|entry| entry.name.stages.is_none()));
-            own.map(|entry| entry.share)
+            let (each, all) = said.get(&(side == Side::Saved, part))?;
+            each.get(stage as usize).copied().flatten().or(*all)
         };
         let names_parts = self.entries.iter().any(|entry| entry.name.side == Side::Saved && entry.name.part.is_some());
         let each = (0..n_stages).map(StageId::from_index).map(|row| {

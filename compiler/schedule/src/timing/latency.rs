@@ -28,6 +28,11 @@ impl Latency {
         Self { usual, links }
     }
 
+    /// What every link takes, if all take the same.
+    pub fn of_all(&self) -> Option<Ticks> {
+        self.links.is_empty().then_some(self.usual)
+    }
+
     /// From one device to another: nothing on one device.
     pub fn between(&self, one: DeviceId, other: DeviceId) -> Ticks {
         if one == other {
@@ -41,11 +46,17 @@ impl Latency {
     /// From the devices that have something to those that need it, both ascending: each takes it
     /// from the nearest one, where it does not have it already, and the last one counts.
     pub fn between_sets(&self, from: &[DeviceId], to: &[DeviceId]) -> Ticks {
+        self.between_queues(from, to, |device| device)
+    }
+
+    /// The same for queues of devices. `device` says whose a queue is; the devices of each set ascend like its queues.
+    pub fn between_queues(&self, from: &[DeviceId], to: &[DeviceId], device: impl Fn(DeviceId) -> DeviceId) -> Ticks {
         if let ([one], [other]) = (from, to) {
-            return self.between(*one, *other);
+            return self.between(device(*one), device(*other));
         }
-        let has = |devices: &[DeviceId], device: DeviceId| devices.binary_search(&device).is_ok();
-        let others = || to.iter().copied().filter(|device| !has(from, *device));
+        let has =
+            |queues: &[DeviceId], own: DeviceId| queues.binary_search_by_key(&own, |queue| device(*queue)).is_ok();
+        let others = || to.iter().map(|queue| device(*queue)).filter(|own| !has(from, *own));
         if self.links.is_empty() {
             return others().next().map_or(Ticks::ZERO, |_| self.usual);
         }

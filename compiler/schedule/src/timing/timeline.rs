@@ -4,7 +4,7 @@
 //! also wait for copies. All ask [`Order::inputs`] what a task waits for. The search has its own
 //! ([`crate::dispatch::plan`]).
 
-use crate::order::{Order, Position};
+use crate::order::{Order, Position, Replay};
 use crate::schedule::Schedule;
 use crate::timing::durations::Costs;
 use crate::timing::latency::Latency;
@@ -138,6 +138,7 @@ pub fn simulate_with(
     span: impl Fn(Position, Ready) -> (Ticks, Ticks),
 ) -> Timeline {
     let Timeline { mut starts, mut ends, .. } = Timeline::empty(schedule);
+    let mut replay = Replay::new(schedule);
     for slot in &order.sequence {
         let node = schedule.node(slot.device, slot.position as usize);
         let places = order.places(schedule, *slot);
@@ -145,9 +146,8 @@ pub fn simulate_with(
             0 => Ticks::ZERO,
             _ => ends[device.index()][position - 1],
         });
-        let arrivals = order.inputs(schedule, latency, *slot);
-        let arrivals = arrivals.map(|(from, latency)| ends[from.device.index()][from.position as usize] + latency);
-        let ready = Ready { free: is_free.max().unwrap_or_default(), arrived: arrivals.max().unwrap_or_default() };
+        let arrived = order.arrival(schedule, latency, *slot, (&ends, &mut replay));
+        let ready = Ready { free: is_free.max().unwrap_or_default(), arrived };
         let (start, end) = span(*slot, ready);
         for (device, position) in places {
             starts[device.index()][position..position + node.len()].fill(start);

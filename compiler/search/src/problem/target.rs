@@ -63,7 +63,8 @@ pub(crate) fn problem(
     objective: Objective,
 ) -> Result<Problem, Diagnostic> {
     let schedule = &analysis.schedule;
-    let says_graph = !schedule.graph.is_chain() && !analysis.has_model();
+    // Parts of stages on several devices are no chain either.
+    let says_graph = schedule.parts.is_empty() && !schedule.graph.is_chain() && !analysis.has_model();
     let refused = says_graph.then_some((
         "it says itself which stages read which",
         "`search` writes schedules for chains of stages and for models: leave `reads` out, or name a model",

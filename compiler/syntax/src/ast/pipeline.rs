@@ -215,6 +215,8 @@ impl Recomputed {
 pub struct TaskNumber {
     /// What it is for, as it was written.
     pub name: Name,
+    /// The part that it is for, if one is named.
+    pub part: Option<Name>,
     /// Names in brackets, which stand for the stage, the microbatch and the slice.
     pub variables: Vec<Name>,
     /// The number.

@@ -127,6 +127,17 @@ impl PartList {
             }
         }
     }
+
+    /// Visits every part with its lane, in all branches.
+    pub fn each_part<'a>(&'a self, visit: &mut dyn FnMut(&'a Name, Option<&'a Name>)) {
+        self.branches.iter().for_each(|(_, then)| then.each_part(visit));
+        for item in &self.otherwise {
+            match item {
+                PartItem::Part { name, lane } => visit(name, lane.as_ref()),
+                PartItem::Repeat { body, .. } => body.each_part(visit),
+            }
+        }
+    }
 }
 
 /// An entry of a list of parts.

@@ -30,7 +30,7 @@ function headOfDifference({ model, diff }) {
     subtitle: [
       diff.trace, diff.steps.length === 1 ? `step ${diff.steps[0]}` : `medians over ${diff.steps.length} steps${diff.left_out > 0 ? ` of ${diff.steps.length + diff.left_out}` : ""}`,
       `costs from ${diff.costs_from}${diff.unit_ms === undefined ? "" : `, a unit taken for ${ms(diff.unit_ms)}`}`,
-      plural(model.nDevices, "device"), plural(new Set(model.picture.devices.flatMap((device) => device.stages)).size, "stage"),
+      plural(model.nOwn, "device"), plural(new Set(model.picture.devices.flatMap((device) => device.stages)).size, "stage"),
       plural(microbatches, "microbatch", "es"), slices > 1 && `${slices} slices each`,
     ],
     cards: [

@@ -14,7 +14,9 @@ Object.assign(Timeline.prototype, {
     // Arrows of a cycle go between the rows.
     const room = this.model.stop ? 26 : 0;
     const [lowest, highest] = [low + 3 * nQueues, high + 8 * nQueues + room];
-    const pitch = Math.max(lowest, Math.min(highest, (most - AXIS - 8) / nDevices));
+    // Lanes hold no memory: their rows are lower.
+    const nLanes = withMemory ? this.model.picture.devices.filter((_, row) => this.model.isLane(row)).length : 0;
+    const pitch = Math.max(lowest, Math.min(highest, (most - AXIS - 8) / (nDevices - 0.4 * nLanes)));
     const gap = Math.min(pitch / 3, room) || (pitch > 24 ? 6 : pitch > 12 ? 2 : 1);
     this.queueHeight = pitch >= 60 ? 8 : pitch >= 30 ? 5 : 3;
     const own = pitch - gap - nQueues * this.queueHeight;
@@ -25,7 +27,7 @@ Object.assign(Timeline.prototype, {
     this.taskHeight = tall - nAbove * (this.aboveHeight + this.slit);
     this.memoryHeight = withMemory ? Math.floor(own - tall - 1) : 0;
     this.lead = room > 0 ? 14 : 4;
-    this.contentHeight = AXIS + this.lead + nDevices * pitch + (this.peakOf >= 0 ? this.peakHeight() : 0) + 6;
+    this.contentHeight = AXIS + this.lead + nDevices * pitch - nLanes * this.memoryHeight + (this.peakOf >= 0 ? this.peakHeight() : 0) + 6;
     this.width = Math.max(260, this.panels.stage.clientWidth);
     this.height = Math.round(Math.min(this.contentHeight, most));
     this.ratio = window.devicePixelRatio || 1;
@@ -46,15 +48,21 @@ Object.assign(Timeline.prototype, {
     const extra = peakOf >= 0 ? this.peakHeight() : 0;
     const nAbove = this.shown.length - 1;
     const queues = this.show.queues ? this.model.queues : [];
+    const lower = (device) => (this.model.isLane(device) ? this.memoryHeight : 0);
+    const tops = [];
+    for (let device = 0, y = AXIS + this.lead - this.top; device < this.model.nDevices; device++) {
+      tops.push(y);
+      y += pitch - lower(device) + (device === peakOf ? extra : 0);
+    }
     this.bands = this.shown.map((model, place) => {
       const rows = model.picture.devices.map((_, device) => {
-        const y = AXIS + this.lead + device * pitch + (peakOf >= 0 && device > peakOf ? extra : 0) - this.top + place * (aboveHeight + slit);
+        const y = tops[device] + place * (aboveHeight + slit);
         if (place < nAbove) return { device, y, height: aboveHeight + slit, taskHeight: aboveHeight, queues: [], memoryY: y + aboveHeight, memoryHeight: 0 };
         const own = device === peakOf ? extra : 0;
         return {
-          device, y, height: pitch + own - nAbove * (aboveHeight + slit), taskHeight,
+          device, y, height: pitch - lower(device) + own - nAbove * (aboveHeight + slit), taskHeight,
           queues: queues.map((queue, place) => ({ queue, y: y + taskHeight + 1 + place * this.queueHeight })),
-          memoryY: y + taskHeight + 1 + queues.length * this.queueHeight, memoryHeight: this.memoryHeight + own,
+          memoryY: y + taskHeight + 1 + queues.length * this.queueHeight, memoryHeight: this.memoryHeight - lower(device) + own,
         };
       });
       return { model, rows, isAbove: place < nAbove };
@@ -101,6 +109,7 @@ Object.assign(Timeline.prototype, {
   /// Shows what is alive at the peak of a device.
   showPeak(device, reveal = true) {
     if (!this.memory) return;
+    device = this.model.rowOfLane(device);
     this.peakOf = this.peakOf === device && reveal ? -1 : device;
     if (this.peakOf >= 0 && !this.show.memory) this.toggle("memory");
     this.resize();

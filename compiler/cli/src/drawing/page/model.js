@@ -50,9 +50,11 @@ class Model {
     this.nth = new Int32Array(this.n);
     this.nStages = 1;
     this.shortest = Infinity;
+    const { shades } = this.picture;
+    if (shades) this.nStages = shades.reduce((most, shade) => Math.max(most, shade + 1), 1);
     this.picture.devices.forEach((device, index) => {
-      const nth = new Map(device.stages.map((stage, place) => [stage, place]));
-      this.nStages = Math.max(this.nStages, device.stages.length);
+      const nth = new Map(device.stages.map((stage, place) => [stage, shades ? shades[stage] : place]));
+      if (!shades) this.nStages = Math.max(this.nStages, device.stages.length);
       const [first, count] = device.tasks;
       for (let task = first; task < first + count; task++) {
         this.device[task] = index;
@@ -149,6 +151,37 @@ class Model {
   rowOf(device) {
     const row = this.picture.devices.findIndex(({ name }) => name === `d${device}`);
     return row < 0 ? device : row;
+  }
+
+  /// Whether a row is a lane, which holds no memory.
+  isLane(row) { return this.laneOf(row) !== ""; }
+
+  /// How many devices there are, whatever lanes they have.
+  get nOwn() { return this.picture.devices.filter((_, row) => !this.isLane(row)).length; }
+
+  /// The name of its lane, or nothing.
+  laneOf(row) { return this.picture.devices[row]?.name?.split(" ")[1] ?? ""; }
+
+  /// The row of the device that has a lane.
+  rowOfLane(row) { return this.isLane(row) ? this.rowOf(Number(this.deviceName(row).split(" ")[0].slice(1))) : row; }
+
+  /// `attention`, if the task is of a part.
+  partOf(task) { return this.picture.parts?.[this.stage[task]].split(".")[1].split(/[ []/)[0]; }
+
+  /// The parts on compute and on each lane, in the order of their shades: name, shade, and kinds of tasks.
+  partNames() {
+    const groups = new Map();
+    for (let task = 0; this.picture.parts && task < this.n; task++) {
+      if (this.never[task]) continue;
+      const lane = this.laneOf(this.device[task]);
+      if (!groups.has(lane)) groups.set(lane, new Map());
+      const [own, name] = [groups.get(lane), this.partOf(task)];
+      if (!own.has(name)) own.set(name, { name, shade: this.nth[task], last: this.nth[task], kinds: new Set() });
+      const part = own.get(name);
+      [part.shade, part.last] = [Math.min(part.shade, this.nth[task]), Math.max(part.last, this.nth[task])];
+      part.kinds.add(this.kind[task]);
+    }
+    return [...groups].map(([lane, own]) => ({ lane, parts: [...own.values()].sort((one, other) => one.shade - other.shade) }));
   }
 
   /// `d1`, or `d1 link`.

@@ -186,7 +186,8 @@ class Painter {
     }
     if (wide <= 12 || height < 9) return;
     const [left, right] = [Math.max(from, GUTTER), Math.min(from + wide, timeline.width)];
-    const texts = [model.kindOf(task).letters + model.number(task), model.number(task)];
+    const [letters, part] = [model.kindOf(task).letters, model.partOf(task)];
+    const texts = [...(part ? [`${letters}.${part} ${model.number(task)}`] : []), letters + model.number(task), model.number(task)];
     const text = texts.find((text) => this.inkWidth(text, this.fontSize) + 4 <= right - left);
     if (!text) return;
     context.globalAlpha = 1;

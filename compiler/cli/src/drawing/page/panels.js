@@ -126,8 +126,9 @@ class Panels {
     const used = new Set(model.kind.filter((_, task) => model.never[task] === 0));
     const swatch = (style, text, name) => h("span", { class: "key" }, h("i", { class: name ?? "", style }), text);
     const ground = ({ fill, halves }) => halves ? `linear-gradient(to bottom right, ${halves[0]} 50%, ${halves[1]} 50%)` : fill;
+    const { fills } = this.timeline.painter;
     const kinds = model.picture.kinds.map((kind, index) => used.has(index) && h("span", { class: "key" },
-      h("i", { class: "stages" }, this.timeline.painter.fills[index].map((shade) => h("span", { style: `background: ${ground(shade)}` }))),
+      h("i", { class: "stages" }, (model.picture.parts ? [fills[index][0]] : fills[index]).map((shade) => h("span", { style: `background: ${ground(shade)}` }))),
       `${kind.letters} ${kind.words}`));
     const classes = [...new Set(model.class)].map((index) => swatch(`background: var(--${model.picture.classes[index]})`, `${model.picture.classes[index]} sent`, "wire"));
     const { models } = this.timeline;
@@ -136,9 +137,19 @@ class Panels {
       ...(model.stop ? [swatch("", "never runs", "never"), swatch("background: var(--over)", "waits for", "wire")] : []),
       ...model.queues.map(({ name, words }) => swatch(`background: var(--${name})`, words, "queue")),
       ...(model.picture.closing ? [swatch("background: var(--closing)", model.picture.closing.what)] : []),
-      ...(model.memories.length > 0 ? [swatch("", "memory", "area")] : []), ...(models.length > 1 ? [h("span", { class: "note" }, `above and paler: the ${models[0].version}`)] : []), ...(model.nStages > 1 ? [h("span", { class: "note" }, "lighter: later stages of the device")] : []),
+      ...(model.memories.length > 0 ? [swatch("", "memory", "area")] : []), ...(models.length > 1 ? [h("span", { class: "note" }, `above and paler: the ${models[0].version}`)] : []), ...(model.nStages > 1 && !model.picture.parts ? [h("span", { class: "note" }, "lighter: later stages of the device")] : []),
       ...(model.hasPairs ? [h("span", { class: "note" }, "one above the other: two tasks share the device")] : []),
-      ...(model.goesOn.includes(1) ? [h("span", { class: "note" }, "with a bridge: one task of both devices")] : []));
+      ...(model.goesOn.includes(1) ? [h("span", { class: "note" }, "with a bridge: one task of both devices")] : []),
+      ...model.partNames().map((group) => this.partsOf(group, (kind, shade) => ground(fills[kind][shade]))));
+  }
+
+  /// The names of the parts on compute, or on a lane, with how their tasks look.
+  partsOf({ lane, parts }, ground) {
+    const hasLanes = this.timeline.model.picture.devices.some(({ name }) => name);
+    const part = ({ name, shade, kinds }) => h("span", { class: "key" },
+      h("i", { class: "stages" }, [...kinds].sort((one, other) => one - other).map((kind) => h("span", { style: `background: ${ground(kind, shade)}` }))), name);
+    const several = parts.some(({ shade, last }) => last > shade) ? [h("span", { class: "note" }, "lighter: later parts of the same name")] : [];
+    return h("span", { class: "parts" }, h("span", { class: "note" }, `${lane || (hasLanes ? "compute" : "parts")}:`), parts.map(part), several);
   }
 
   sayToggles() {

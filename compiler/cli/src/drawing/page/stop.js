@@ -127,7 +127,7 @@ function headOfStop(model) {
   return {
     title: picture.title,
     subtitle: [report.pipeline && report.schedule ? `schedule ${report.schedule}` : report.target,
-      plural(model.nDevices, "device"), plural(report.stages, "stage"), plural(picture.microbatches[0], "microbatch", "es")],
+      plural(model.nOwn, "device"), plural(report.stages, "stage"), plural(picture.microbatches[0], "microbatch", "es")],
     cards: [["stuck at", model.time(stop.at), null, true], ["tasks that run", `${ran} of ${all}`, percent(ran / Math.max(1, all))]],
   };
 }

@@ -33,7 +33,7 @@ function headOfPicture(model) {
     title: picture.title,
     subtitle: [
       report.pipeline && report.schedule ? `schedule ${report.schedule}` : report.target,
-      plural(model.nDevices, "device"), plural(report.stages, "stage"), plural(microbatches, "microbatch", "es"),
+      plural(model.nOwn, "device"), plural(report.stages, "stage"), plural(microbatches, "microbatch", "es"),
       slices > 1 && `${slices} slices each`, steps > 1 && plural(steps, "step"),
     ],
     cards: [

@@ -65,7 +65,7 @@ impl<'a> Style<'a> {
             }
             text += &self.idle(start - column);
             text += &if self.colours {
-                coloured(mark, &track.number(mark), end - start, track.stages.len())
+                coloured(mark, &track.number(mark), end - start, track.n_shades)
             } else {
                 self.plain(mark, &track.number(mark), end - start)
             };

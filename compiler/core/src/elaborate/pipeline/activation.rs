@@ -25,7 +25,7 @@ pub(super) fn shares(
 ) -> Option<Shares> {
     let mut entries: Vec<Entry> = Vec::new();
     for (index, written) in line.iter().enumerate() {
-        let TaskNumber { name: Name { text, span }, variables, value } = written;
+        let TaskNumber { name: Name { text, span }, variables, value, .. } = written;
         let subject = if variables.is_empty() { text.as_str() } else { letters(written) };
         let name: Result<ActivationName, ActivationError> = subject.parse();
         let Ok(name) = name.map_err(|reason| report.add(*outside(*span, format!("`{text}`: {reason}")))) else {

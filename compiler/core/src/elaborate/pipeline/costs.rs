@@ -27,7 +27,7 @@ pub(super) fn of_line(
     let mut entries: Vec<Entry> = Vec::new();
     let written: Vec<Span> = durations.iter().map(|cost| Span { end: cost.value.span.end, ..cost.name.span }).collect();
     for (index, cost) in durations.iter().enumerate() {
-        let TaskNumber { name, variables, value } = cost;
+        let TaskNumber { name, variables, value, .. } = cost;
         let cut = if written.len() == 1 { Some(line) } else { edits::one_of(&written, index) };
         let repeated = |subject: &dyn std::fmt::Display| {
             let message = format!("`cost` gives `{subject}` twice");

@@ -15,6 +15,7 @@ use pipe_syntax::expr::scope::Fault;
 use pipe_syntax::limits::{MAX_MICROBATCHES, MAX_SLOT, is_turn, tasks, turn_tasks, within};
 use pipe_syntax::source::Span;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Slots that one task of a kind takes, by [`TaskKind::index`].
 pub(super) type Durations = [u64; TaskKind::ALL.len()];
@@ -120,7 +121,7 @@ pub(super) fn write<'a>(
             }
             None => {
                 let mut is_filled = vec![false; writer.placement.n_stages()];
-                rows.iter().flatten().flatten().for_each(|row| is_filled[*row] = true);
+                rows.iter().flatten().cloned().flatten().for_each(|row| is_filled[row] = true);
                 waiting.push(Fill { kind: line.kind, rows: is_filled, origin, span: line.span });
             }
         }
@@ -132,7 +133,7 @@ pub(super) fn write<'a>(
     if writer.report.is_empty() {
         let size = (n_queues(writer), filled(writer, microbatches, of_kinds));
         let graph = (!waiting.is_empty()).then(|| writer.graph());
-        let free = FreeSlots::new(&block, (&writer.placement, &writer.parts), size);
+        let free = FreeSlots::new(&block, (&writer.placement, &*writer.parts), size);
         free.fill(&waiting, &graph.unwrap_or_default(), &mut block.slots, &mut writer.report);
     }
     let window = if writer.report.is_empty() { super::window::window(writer, &block, per_step) } else { None };
@@ -166,13 +167,13 @@ fn n_queues(writer: &Writer<'_>) -> usize {
 
 /// By stage: the rows of the parts that a line is about, position by position in the order in which they run. If a
 /// stage has several parts of the name, the line is about the `nth`.
-fn rows(writer: &Writer<'_>, line: &ast::BlockTask, nth: usize) -> Result<Vec<Vec<Vec<usize>>>, Fault> {
+fn rows(writer: &Writer<'_>, line: &ast::BlockTask, nth: usize) -> Result<Vec<Vec<Range<usize>>>, Fault> {
     let stages = 0..writer.n_stages();
     let Some(part) = &line.part else {
-        return Ok(stages.map(|stage| parts::all(&writer.parts, line.kind, stage)).collect());
+        return Ok(stages.map(|stage| parts::all(&writer.parts, line.kind, stage).collect()).collect());
     };
     let named = |stage| parts::named(&writer.parts, line.kind, stage, &part.text);
-    let all: Vec<_> = stages.map(|stage| named(stage).into_iter().skip(nth).take(1).collect::<Vec<_>>()).collect();
+    let all: Vec<_> = stages.map(|stage| named(stage).skip(nth).take(1).collect::<Vec<_>>()).collect();
     let Some(rows) = all.iter().flatten().next() else {
         return Err(Box::new(match nth {
             0 => parts::unknown(&writer.parts, part, None),
@@ -183,7 +184,7 @@ fn rows(writer: &Writer<'_>, line: &ast::BlockTask, nth: usize) -> Result<Vec<Ve
             }
         }));
     };
-    if parts::has_weights(line.kind) && parts::is_on_lane(&writer.parts, rows[0]) {
+    if parts::has_weights(line.kind) && parts::is_on_lane(&writer.parts, rows.start) {
         return Err(Box::new(parts::no_weights(line.kind, part)));
     }
     Ok(all)
@@ -193,7 +194,7 @@ fn rows(writer: &Writer<'_>, line: &ast::BlockTask, nth: usize) -> Result<Vec<Ve
 /// other from there.
 fn place<'a>(
     writer: &mut Writer<'a>,
-    (line, rows, of_parts): (&'a ast::BlockTask, &[Vec<Vec<usize>>], &[Durations]),
+    (line, rows, of_parts): (&'a ast::BlockTask, &[Vec<Range<usize>>], &[Durations]),
     (at, microbatches): (&'a Expr, u32),
     origin: u16,
     slots: &mut Vec<BlockTask>,
@@ -217,12 +218,12 @@ fn place<'a>(
                 Box::new(Diagnostic::error(code, at.span, format!("{slot} for {which}"), message))
             })?;
             for rows in rows {
-                let task = |row: &usize| {
-                    let stage = StageId::from_index(*row);
+                let task = |row| {
+                    let stage = StageId::from_index(row);
                     BlockTask { kind: line.kind, stage, microbatch, slot: start, origin }
                 };
-                slots.extend(rows.iter().map(task));
-                start += of_parts.get(rows[0]).map_or(0, |durations| durations[line.kind.index()]);
+                slots.extend(rows.clone().map(task));
+                start += of_parts.get(rows.start).map_or(0, |durations| durations[line.kind.index()]);
             }
         }
     }

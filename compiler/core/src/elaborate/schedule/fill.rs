@@ -13,7 +13,7 @@ use pipe_schedule::block::period;
 use pipe_schedule::parts::StageParts;
 use pipe_schedule::placement::{Placement, names};
 use pipe_schedule::schedule::{Block, BlockTask};
-use pipe_schedule::stage_graph::StageGraph;
+use pipe_schedule::stage_graph::{ListId, StageGraph};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::limits::Report;
 use pipe_syntax::source::Span;
@@ -51,6 +51,8 @@ pub(super) struct FreeSlots<'p> {
     starts: Vec<Vec<Option<u64>>>,
     /// Whether a line fills in recomputation, for which backwards leave time.
     recomputes: bool,
+    /// When all have ended that many tasks of a kind and microbatch wait for.
+    joins: BTreeMap<(TaskKind, ListId, MicrobatchId), u64>,
 }
 
 impl<'p> FreeSlots<'p> {
@@ -72,6 +74,7 @@ impl<'p> FreeSlots<'p> {
             taken: vec![BTreeMap::new(); n_queues],
             starts: vec![vec![None; n_works]; TaskKind::ALL.len()],
             recomputes: false,
+            joins: BTreeMap::new(),
         };
         block.slots.iter().for_each(|task| free.take(task.kind, (task.stage, task.microbatch), task.slot));
         free
@@ -147,24 +150,31 @@ impl<'p> FreeSlots<'p> {
     }
 
     /// The first slot at which a task's inputs are there; slot 0 for those that the block does not compute.
-    fn inputs_end(&self, kind: TaskKind, work: Work, graph: &StageGraph) -> u64 {
+    fn inputs_end(&mut self, kind: TaskKind, work: Work, graph: &StageGraph) -> u64 {
         let (stage, microbatch) = work;
-        let last_of = |kinds: &[TaskKind], inputs: &[(StageId, i64)]| {
-            let end =
-                |(stage, ahead): &(StageId, i64), kind: &TaskKind| self.end_of(*kind, (*stage, microbatch), *ahead);
-            inputs.iter().flat_map(|input| kinds.iter().map(move |kind| end(input, kind))).max().unwrap_or(0)
+        let last_of = |own: &Self, kinds: &[TaskKind], inputs: &mut dyn Iterator<Item = (StageId, i64)>| {
+            let end = |(stage, ahead), kind: &TaskKind| own.end_of(*kind, (stage, microbatch), ahead);
+            inputs.flat_map(|input| kinds.iter().map(move |kind| end(input, kind))).max().unwrap_or(0)
         };
-        let same = |stages: &[StageId]| stages.iter().map(|stage| (*stage, 0)).collect::<Vec<_>>();
+        let mut of_microbatch = |kinds: &[TaskKind], stages: &[StageId], join: Option<ListId>| {
+            let mut same = stages.iter().map(|stage| (*stage, 0));
+            let Some(list) = join else { return last_of(self, kinds, &mut same) };
+            let key = (kind, list, microbatch);
+            let end = self.joins.get(&key).copied().unwrap_or_else(|| last_of(self, kinds, &mut same));
+            *self.joins.entry(key).or_insert(end)
+        };
         match kind {
             TaskKind::Forward => {
-                let earlier = graph.earlier_before(stage).map(|edge| (edge.from, -i64::from(edge.behind)));
-                last_of(&[kind], &[same(graph.before(stage)), earlier.collect()].concat())
+                let mut earlier = graph.earlier_before(stage).map(|edge| (edge.from, -i64::from(edge.behind)));
+                let same = of_microbatch(&[kind], graph.before(stage), graph.join_before(stage));
+                same.max(last_of(self, &[kind], &mut earlier))
             }
             TaskKind::Recompute => self.end(TaskKind::Forward, work),
             TaskKind::BackwardInput | TaskKind::Backward => {
-                let later = graph.earlier_after(stage).map(|edge| (edge.to, i64::from(edge.behind)));
-                let readers = [same(graph.after(stage)), later.collect()].concat();
-                let gradients = last_of(&[TaskKind::BackwardInput, TaskKind::Backward], &readers);
+                let kinds = [TaskKind::BackwardInput, TaskKind::Backward];
+                let mut later = graph.earlier_after(stage).map(|edge| (edge.to, i64::from(edge.behind)));
+                let same = of_microbatch(&kinds, graph.after(stage), graph.join_after(stage));
+                let gradients = same.max(last_of(self, &kinds, &mut later));
                 let forward = self.end(TaskKind::Forward, work);
                 let again = if self.recomputes { self.duration(TaskKind::Recompute, stage) } else { 0 };
                 gradients.max(forward + again).max(self.end(TaskKind::Recompute, work))

@@ -96,7 +96,7 @@ pub(super) struct Writer<'a> {
     /// The slot of `Q`, the number of slices. None if something else has that name.
     slice_count: Option<usize>,
     /// The parts of stages.
-    pub(super) parts: StageParts,
+    pub(super) parts: Rc<StageParts>,
     /// Of stages, or of parts if there are any, each on a device or a lane of one.
     pub(super) placement: Placement,
     pub(super) steps: Steps,
@@ -148,7 +148,7 @@ pub(super) fn elaborate<'a>(
         slices: Slices::ONE,
         shares: Vec::new(),
         slice_count,
-        parts: StageParts::default(),
+        parts: Rc::default(),
         placement: Placement::of_stages(Vec::new()),
         steps: setting.steps,
         weights: None,
@@ -233,7 +233,7 @@ impl<'a> Writer<'a> {
             activations,
             shares: std::mem::take(&mut self.shares),
             graph: self.parts.graph(&self.reads.clone().unwrap_or_else(|| StageGraph::chain(n_stages as usize))),
-            parts: self.parts.clone(),
+            parts: StageParts::clone(&self.parts),
             window,
             placement: std::mem::replace(&mut self.placement, Placement::of_stages(Vec::new())),
             placement_span: place.span,
@@ -266,7 +266,7 @@ impl<'a> Writer<'a> {
     fn divide(&mut self, parts: StageParts) -> Option<StageParts> {
         if !parts.is_empty() {
             self.placement = parts.placement(&self.placement, self.n_devices as usize);
-            self.parts = parts;
+            self.parts = Rc::new(parts);
         }
         None
     }

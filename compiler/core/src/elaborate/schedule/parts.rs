@@ -15,6 +15,7 @@ use pipe_syntax::limits::{MAX_STAGES, within};
 use pipe_syntax::source::Span;
 use pipe_syntax::suggest;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The most lanes of a device.
@@ -193,32 +194,27 @@ fn check_lanes(lanes: &[&ast::Lane]) -> Result<(), Fault> {
 
 /// The rows of a stage that a task without a part stands for, position by position in the order in which tasks of its
 /// kind run. `W` and `R` are of compute parts only.
-pub(super) fn all(parts: &StageParts, kind: TaskKind, stage: usize) -> Vec<Vec<usize>> {
-    let positions = parts.positions(StageId::from_index(stage)).into_iter();
-    let has = |rows: &Vec<usize>| !has_weights(kind) || !is_on_lane(parts, rows[0]);
-    in_order(kind, positions.map(Iterator::collect).filter(has).collect())
+pub(super) fn all(parts: &StageParts, kind: TaskKind, stage: usize) -> impl Iterator<Item = Range<usize>> + '_ {
+    let has = move |rows: &Range<usize>| !has_weights(kind) || !is_on_lane(parts, rows.start);
+    in_order(parts, kind, stage).filter(has)
 }
 
 /// The rows of a stage whose parts have a name, likewise.
-pub(super) fn named(parts: &StageParts, kind: TaskKind, stage: usize, name: &str) -> Vec<Vec<usize>> {
-    let positions = parts.positions(StageId::from_index(stage)).into_iter();
-    let is_named = |rows: &Vec<usize>| parts.part(StageId::from_index(rows[0])).is_some_and(|part| &*part.name == name);
-    in_order(kind, positions.map(Iterator::collect).filter(is_named).collect())
+pub(super) fn named<'p>(
+    parts: &'p StageParts,
+    kind: TaskKind,
+    stage: usize,
+    name: &'p str,
+) -> impl Iterator<Item = Range<usize>> + 'p {
+    let is_named =
+        move |rows: &Range<usize>| parts.part(StageId::from_index(rows.start)).is_some_and(|part| &*part.name == name);
+    in_order(parts, kind, stage).filter(is_named)
 }
 
-fn in_order(kind: TaskKind, mut positions: Vec<Vec<usize>>) -> Vec<Vec<usize>> {
-    if !matches!(kind, TaskKind::Forward | TaskKind::Recompute) {
-        positions.reverse();
-    }
-    positions
-}
-
-/// Of the rows of a position, the one that a device runs.
-pub(super) fn of_device(parts: &StageParts, rows: &[usize], device: DeviceId) -> usize {
-    let is_own = |row: &usize| {
-        parts.part(StageId::from_index(*row)).is_none_or(|part| part.member.is_none_or(|own| own == device))
-    };
-    rows.iter().copied().find(is_own).unwrap_or(rows[0])
+fn in_order(parts: &StageParts, kind: TaskKind, stage: usize) -> impl Iterator<Item = Range<usize>> + '_ {
+    let mut positions = parts.positions(StageId::from_index(stage));
+    let is_forward = matches!(kind, TaskKind::Forward | TaskKind::Recompute);
+    std::iter::from_fn(move || if is_forward { positions.next() } else { positions.next_back() })
 }
 
 /// Whether tasks of a kind are of what has weights, and so of no part on a lane.
@@ -237,7 +233,7 @@ pub(super) fn divided(
         let mut at = 0;
         for one in order {
             for rows in all(parts, one.task.kind, one.task.stage.index()) {
-                let row = StageId::from_index(of_device(parts, &rows, device));
+                let row = StageId::from_index(parts.of_device(&rows, device));
                 let task = Task { stage: row, ..one.task };
                 queues[parts.queue(device, row, n_devices).index()].push(ScheduledTask { task, at, ..one });
                 at += 1;

@@ -16,6 +16,7 @@ use pipe_syntax::expr::scope::{Fault, Resolved};
 use pipe_syntax::limits::{MAX_TASKS, tasks};
 use pipe_syntax::source::Span;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
 
 /// What one turn of a loop costs, in operations.
 const TURN: u64 = 16;
@@ -219,46 +220,49 @@ impl<'a> Run<'_, 'a> {
         if self.writer.parts.is_empty() && line.part.is_none() {
             return self.row(line, index);
         }
-        let positions = match line.part {
-            None => parts::all(&self.writer.parts, line.kind, index),
-            Some(part) => self.part(line, part, index)?.into_iter().collect(),
-        };
-        if positions.is_empty() {
-            self.writer.machine.spend(REFUSAL, line.stage.expr)?;
+        if let Some(part) = line.part {
+            return match self.part(line, part, index)? {
+                Some(row) => self.row(line, row),
+                None => self.writer.machine.spend(REFUSAL, line.stage.expr),
+            };
         }
-        positions.into_iter().try_for_each(|rows| {
-            let row = parts::of_device(&self.writer.parts, &rows, self.device);
-            self.row(line, row)
-        })
+        let parts = Rc::clone(&self.writer.parts);
+        let mut is_any = false;
+        for rows in parts::all(&parts, line.kind, index) {
+            is_any = true;
+            self.row(line, parts.of_device(&rows, self.device))?;
+        }
+        if is_any { Ok(()) } else { self.writer.machine.spend(REFUSAL, line.stage.expr) }
     }
 
-    /// The rows of the part that a line names; none if it is refused. If the stage has several of the name, the next of
+    /// The row of the part that a line names; none if it is refused. If the stage has several of the name, the next of
     /// them.
-    fn part(&mut self, line: &Line<'a>, part: &ast::Name, stage: usize) -> Result<Option<Vec<usize>>, Fault> {
-        let mut all = parts::named(&self.writer.parts, line.kind, stage, &part.text);
-        let Some(first) = all.first().map(|rows| rows[0]) else {
-            self.writer.report.add(parts::unknown(&self.writer.parts, part, Some(stage)));
+    fn part(&mut self, line: &Line<'a>, part: &ast::Name, stage: usize) -> Result<Option<usize>, Fault> {
+        let (parts, device) = (Rc::clone(&self.writer.parts), self.device);
+        let mut all = parts::named(&parts, line.kind, stage, &part.text).map(|rows| parts.of_device(&rows, device));
+        let Some(first) = all.next() else {
+            self.writer.report.add(parts::unknown(&parts, part, Some(stage)));
             return Ok(None);
         };
-        if parts::has_weights(line.kind) && parts::is_on_lane(&self.writer.parts, first) {
+        if parts::has_weights(line.kind) && parts::is_on_lane(&parts, first) {
             self.writer.report.add(parts::no_weights(line.kind, part));
             return Ok(None);
         }
-        if all.len() == 1 {
-            return Ok(all.pop());
+        let rest: Vec<usize> = all.collect();
+        if rest.is_empty() {
+            return Ok(Some(first));
         }
+        let all = || std::iter::once(first).chain(rest.iter().copied());
         let named = line.microbatch.as_ref().map(|code| self.writer.eval(code)).transpose()?;
         let slice = line.slice.as_ref().map(|code| self.writer.eval(code)).transpose()?;
-        let own = |rows: &Vec<usize>| parts::of_device(&self.writer.parts, rows, self.device);
         let Some(microbatch) = named else {
-            let next = |rows: &Vec<usize>| self.next[line.kind.index()][own(rows)];
-            return Ok(all.into_iter().min_by_key(next));
+            return Ok(all().min_by_key(|row| self.next[line.kind.index()][*row]));
         };
         let work = [microbatch, slice.unwrap_or(-1)];
         let times = |row: &usize| self.several.get(&(line.kind, *row, work)).copied().unwrap_or(0);
-        let row = all.iter().map(own).min_by_key(times).unwrap_or(first);
+        let row = all().min_by_key(times).unwrap_or(first);
         *self.several.entry((line.kind, row, work)).or_default() += 1;
-        Ok(Some(vec![row]))
+        Ok(Some(row))
     }
 
     /// Adds the task of a stage, or of one of its parts.

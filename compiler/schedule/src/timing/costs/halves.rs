@@ -3,7 +3,7 @@
 //!
 //! That is an assumption, not a definition, so reports name every half that took its cost this way.
 
-use super::{Said, StageCosts, Times, by_stage};
+use super::{CostName, OfStage, Said, StageCosts, Times, by_stage};
 use crate::units::Ticks;
 use pipe_ir::ids::StageId;
 use pipe_ir::task::TaskKind;
@@ -41,12 +41,18 @@ pub(super) fn of(tasks: &Times, said: &Said) -> impl Iterator<Item = (TaskKind, 
 
 /// The halves that follow from `BW`, stage by stage. Stages whose microbatches differ are left out.
 pub fn following(costs: &StageCosts, n_stages: usize) -> Vec<Half> {
-    let of_stage = |(stage, (tasks, said)): (usize, (Times, Said))| {
-        let (stage, both) = (StageId::from_index(stage), tasks[TaskKind::Backward.index()]);
-        of(&tasks, &said).map(move |(kind, time)| Half { kind, stage, time, both })
+    let of_stage = |(stage, OfStage { times, said, .. }): (usize, OfStage)| {
+        let (stage, both) = (StageId::from_index(stage), times[TaskKind::Backward.index()]);
+        of(&times, &said).map(move |(kind, time)| Half { kind, stage, time, both })
     };
-    let differs = |stage: u32| costs.entries.iter().any(|entry| entry.each.is_some() && entry.is_about(stage));
-    let alike = by_stage(costs, n_stages).enumerate().filter(|(stage, _)| !differs(StageId::from_index(*stage).0));
+    let mut differs = vec![false; n_stages];
+    for entry in costs.entries.iter().filter(|entry| entry.each.is_some()) {
+        if let CostName::Stages(_, about) = &entry.name {
+            let about = differs.iter_mut().take(about.end as usize).skip(about.start as usize);
+            about.for_each(|differs| *differs = true);
+        }
+    }
+    let alike = by_stage(costs, n_stages).enumerate().filter(|(stage, _)| !differs[*stage]);
     alike.flat_map(of_stage).collect()
 }
 

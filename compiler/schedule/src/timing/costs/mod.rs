@@ -162,11 +162,6 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Whether it is about this stage and not all.
-    pub fn is_about(&self, stage: u32) -> bool {
-        matches!(&self.name, CostName::Stages(_, about) if about.contains(&stage))
-    }
-
     /// One that no source has.
     pub const fn new(name: CostName, time: Ticks) -> Self {
         Self { name, time, span: None, cut: None, each: None, rule: None }
@@ -308,63 +303,59 @@ fn pair_name(name: &str) -> String {
     }
 }
 
-/// What tasks of so many stages take by kind, and whether that was said. Exceptions about other
-/// stages are left out: see [`check`].
-fn by_stage(costs: &StageCosts, n_stages: usize) -> impl Iterator<Item = (Times, Said)> {
-    let mut stages = vec![(costs.tasks, costs.said); n_stages];
-    for Entry { name, time, .. } in &costs.entries {
-        if let CostName::Stages(kind, about) = name {
-            for (tasks, said) in stages.iter_mut().take(about.end as usize).skip(about.start as usize) {
-                tasks[kind.index()] = *time;
-                said[kind.index()] = true;
-            }
-        }
-    }
-    stages.into_iter().map(|(mut tasks, said)| {
-        follow(&mut tasks, &said);
-        (tasks, said)
-    })
+/// What the tasks of a stage take.
+struct OfStage {
+    /// By kind; where microbatches differ, not of any of them.
+    times: Times,
+    /// Whether that was said.
+    said: Said,
+    /// By microbatch, where these differ.
+    each: Option<Arc<[Times]>>,
 }
 
-/// What the tasks of a stage take by microbatch, where these differ.
-fn by_microbatch(costs: &StageCosts, stage: u32, said: &Said) -> Option<Arc<[Times]>> {
-    let mut usual = costs.tasks;
-    let mut each: [Option<&[Ticks]>; TaskKind::ALL.len()] = [None; TaskKind::ALL.len()];
-    for entry in &costs.entries {
-        match &entry.name {
-            CostName::Stages(kind, about) if about.contains(&stage) => {
-                usual[kind.index()] = entry.time;
-                each[kind.index()] = entry.each.as_deref();
+/// What tasks of so many stages take. Exceptions about other stages are left out: see [`check`].
+fn by_stage(costs: &StageCosts, n_stages: usize) -> impl Iterator<Item = OfStage> {
+    type Each<'c> = [Option<&'c [Ticks]>; TaskKind::ALL.len()];
+    let none: Each<'_> = [None; TaskKind::ALL.len()];
+    let mut stages = vec![(costs.tasks, costs.said, none); n_stages];
+    for Entry { name, time, each, .. } in &costs.entries {
+        if let CostName::Stages(kind, about) = name {
+            for (tasks, said, by_microbatch) in stages.iter_mut().take(about.end as usize).skip(about.start as usize) {
+                tasks[kind.index()] = *time;
+                said[kind.index()] = true;
+                by_microbatch[kind.index()] = each.as_deref();
             }
-            _ => {}
         }
     }
-    let count = each.iter().flatten().map(|times| times.len()).max()?;
-    let of = |microbatch: usize| {
+    stages.into_iter().map(|(usual, said, each)| {
         let mut times = usual;
-        for (time, each) in times.iter_mut().zip(&each) {
-            *time = each.map_or(*time, |each| each[microbatch]);
-        }
-        follow(&mut times, said);
-        times
-    };
-    Some((0..count).map(of).collect())
+        follow(&mut times, &said);
+        let count = each.iter().flatten().map(|times| times.len()).max();
+        let of = |microbatch: usize| {
+            let mut times = usual;
+            for (time, each) in times.iter_mut().zip(&each) {
+                *time = each.map_or(*time, |each| each[microbatch]);
+            }
+            follow(&mut times, &said);
+            times
+        };
+        OfStage { times, said, each: count.map(|count| (0..count).map(of).collect()) }
+    })
 }
 
 /// The costs of so many stages. Exceptions about other stages are left out, and those about other
 /// devices say nothing: see [`check`].
 pub fn of_stages(costs: &StageCosts, n_stages: usize) -> Costs {
     let mut tasks = Vec::with_capacity(n_stages);
-    let mut all = vec![None; n_stages];
-    let differ = costs.entries.iter().any(|entry| entry.each.is_some());
-    for (stage, (mut times, said)) in (0..).zip(by_stage(costs, n_stages)) {
-        if let Some(each) = by_microbatch(costs, stage, &said).filter(|_| differ) {
+    let mut all = Vec::with_capacity(n_stages);
+    for OfStage { mut times, each, .. } in by_stage(costs, n_stages) {
+        if let Some(each) = &each {
             // What follows from several kinds is least where their sum is.
             let least = |index: usize| each.iter().map(|times| times[index]).min().unwrap_or_default();
             times.iter_mut().enumerate().for_each(|(index, time)| *time = least(index));
-            all[stage as usize] = Some(each);
         }
         tasks.push(times);
+        all.push(each);
     }
     let links = costs.entries.iter().filter_map(|entry| match entry.name {
         CostName::Link(one, other) => Some((one, other, entry.time)),

@@ -111,29 +111,37 @@ pub(super) fn absent(entry: &Entry, schedule: &Schedule) -> Option<Diagnostic> {
     }
 }
 
-/// Whether no task of a schedule with parts takes the time of an entry. `B` and `W` serve `BW` and the reverse, and `F`
-/// serves `R`.
-pub(super) fn is_unused(entry: &Entry, schedule: &Schedule) -> bool {
-    let mut runs = vec![[false; TaskKind::ALL.len()]; schedule.n_stages()];
-    let tasks = schedule.orders.iter().flatten().map(|one| one.task);
-    tasks.for_each(|task| runs[task.stage.index()][task.kind.index()] = true);
-    let serves = |kind: TaskKind, row: &[bool; TaskKind::ALL.len()]| {
-        let others: &[TaskKind] = match kind {
-            TaskKind::BackwardInput | TaskKind::BackwardWeight => &[TaskKind::Backward],
-            TaskKind::Backward => &[TaskKind::BackwardInput, TaskKind::BackwardWeight],
-            TaskKind::Forward => &[TaskKind::Recompute],
-            TaskKind::Recompute | TaskKind::Update => &[],
+/// The kinds of tasks that each row of a schedule with parts has.
+pub(super) struct Runs(Vec<[bool; TaskKind::ALL.len()]>);
+
+impl Runs {
+    pub(super) fn of(schedule: &Schedule) -> Self {
+        let mut runs = vec![[false; TaskKind::ALL.len()]; schedule.n_stages()];
+        let tasks = schedule.orders.iter().flatten().map(|one| one.task);
+        tasks.for_each(|task| runs[task.stage.index()][task.kind.index()] = true);
+        Self(runs)
+    }
+
+    /// Whether no task takes the time of an entry. `B` and `W` serve `BW` and the reverse, and `F` serves `R`.
+    pub(super) fn leave_out(&self, entry: &Entry, schedule: &Schedule) -> bool {
+        let serves = |kind: TaskKind, row: &[bool; TaskKind::ALL.len()]| {
+            let others: &[TaskKind] = match kind {
+                TaskKind::BackwardInput | TaskKind::BackwardWeight => &[TaskKind::Backward],
+                TaskKind::Backward => &[TaskKind::BackwardInput, TaskKind::BackwardWeight],
+                TaskKind::Forward => &[TaskKind::Recompute],
+                TaskKind::Recompute | TaskKind::Update => &[],
+            };
+            others.iter().chain([&kind]).any(|kind| row[kind.index()])
         };
-        others.iter().chain([&kind]).any(|kind| row[kind.index()])
-    };
-    match &entry.name {
-        CostName::Tasks(kind) => *kind != TaskKind::Update && !runs.iter().any(|row| serves(*kind, row)),
-        CostName::Stages(..) | CostName::Part(_) => {
-            let about = about(&entry.name, &schedule.parts);
-            !about.into_iter().any(|(kind, row)| serves(kind, &runs[row.index()]))
+        match &entry.name {
+            CostName::Tasks(kind) => *kind != TaskKind::Update && !self.0.iter().any(|row| serves(*kind, row)),
+            CostName::Stages(..) | CostName::Part(_) => {
+                let about = about(&entry.name, &schedule.parts);
+                !about.into_iter().any(|(kind, row)| serves(kind, &self.0[row.index()]))
+            }
+            // Whole stages alone have activations that leave.
+            CostName::Swap(_) => true,
+            _ => false,
         }
-        // Whole stages alone have activations that leave.
-        CostName::Swap(_) => true,
-        _ => false,
     }
 }

@@ -6,12 +6,13 @@
 //! left out.
 
 use super::halves::HALVES;
-use super::parts::is_unused;
+use super::parts::Runs as PartRuns;
 use super::{CostName, Entry, StageCosts};
 use crate::schedule::Schedule;
 use pipe_ir::ids::StageId;
 use pipe_ir::task::TaskKind;
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics, Edit};
+use std::collections::BTreeSet;
 
 /// A warning for each of these costs that nothing in the schedule takes. `all` are the costs that
 /// the schedule is timed with: they end with these, and before them stand those of a profile or a
@@ -72,12 +73,10 @@ pub fn check(costs: &StageCosts, all: &StageCosts, schedule: &Schedule) -> Diagn
 
 /// The same for a schedule with parts.
 fn of_parts(costs: &StageCosts, schedule: &Schedule) -> Diagnostics {
-    let mut told = Vec::new();
-    let unused = costs.entries.iter().filter(|entry| is_unused(entry, schedule)).filter(|entry| {
+    let (runs, mut told) = (PartRuns::of(schedule), BTreeSet::new());
+    let unused = costs.entries.iter().filter(|entry| runs.leave_out(entry, schedule)).filter(|entry| {
         // Of a rule for all stages, one warning is enough.
-        let is_new = entry.rule.is_none() || !told.contains(&(&entry.rule, entry.span));
-        told.push((&entry.rule, entry.span));
-        is_new
+        entry.rule.is_none() || told.insert((&entry.rule, entry.span))
     });
     let warning = |entry: &Entry| {
         let name = entry.rule.as_deref().map_or_else(|| entry.name.to_string(), str::to_owned);

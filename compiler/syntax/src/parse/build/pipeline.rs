@@ -60,7 +60,7 @@ impl Builder<'_> {
                         let has_condition = Parts::of(part.clone()).any(|inner| inner.as_rule() == Rule::cost_stages);
                         return match has_condition {
                             true => Recomputed::Tasks(self.task_number(part)),
-                            false => Recomputed::Part(self.task_name(&mut Parts::of(part))),
+                            false => Recomputed::Part(self.task_name(&mut Parts::of(part)).0),
                         };
                     }
                     let mut ends = Parts::of(part);
@@ -92,7 +92,7 @@ impl Builder<'_> {
     /// A name, perhaps of some stages, of each or of a link, with its number: `F[0..4] = 2`.
     fn task_number(&mut self, pair: Pair<'_, Rule>) -> TaskNumber {
         let mut parts = Parts::of(pair);
-        let mut name = self.task_name(&mut parts);
+        let (mut name, part) = self.task_name(&mut parts);
         let mut variables = Vec::new();
         for (rule, between) in [(Rule::cost_stages, ".."), (Rule::cost_link, "-")] {
             if let Some(place) = parts.optional(rule) {
@@ -103,18 +103,18 @@ impl Builder<'_> {
                 name.text = format!("{}[{}]", name.text, words.join(if variables.is_empty() { between } else { ", " }));
             }
         }
-        TaskNumber { name, variables, value: self.expr(parts.need()) }
+        TaskNumber { name, part, variables, value: self.expr(parts.need()) }
     }
 
-    /// `F`, `comm`, or `F.dispatch`.
-    fn task_name(&mut self, parts: &mut Parts<'_>) -> Name {
+    /// `F`, `comm`, or `F.dispatch`, with the part that it names.
+    fn task_name(&mut self, parts: &mut Parts<'_>) -> (Name, Option<Name>) {
         let mut name = self.cost_name(&parts.need());
-        if let Some(part) = parts.optional(Rule::part_name) {
-            let part = self.name(&Parts::of(part).need());
+        let part = parts.optional(Rule::part_name).map(|part| self.name(&Parts::of(part).need()));
+        if let Some(part) = &part {
             name.span.end = part.span.end;
             name.text = format!("{}.{}", name.text, part.text);
         }
-        name
+        (name, part)
     }
 
     /// `comm`, or `F & BW` with one space around the mark.

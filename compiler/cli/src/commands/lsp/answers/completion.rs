@@ -23,7 +23,7 @@ const fn number(kind: OfferKind) -> u8 {
         OfferKind::Variable => 6,
         OfferKind::Declaration => 7,
         OfferKind::Import => 9,
-        OfferKind::Argument => 10,
+        OfferKind::Argument | OfferKind::Part => 10,
         OfferKind::Keyword => 14,
         OfferKind::Constant => 21,
     }

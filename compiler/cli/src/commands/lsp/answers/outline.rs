@@ -50,7 +50,7 @@ pub(super) fn kind(kind: NameKind) -> u8 {
         NameKind::Pipeline => 2,
         NameKind::FileParameter | NameKind::Parameter => 14,
         NameKind::Let | NameKind::Variable => 13,
-        NameKind::Input | NameKind::Data | NameKind::Weight => 8,
+        NameKind::Input | NameKind::Data | NameKind::Weight | NameKind::Lane | NameKind::Part => 8,
     }
 }
 

@@ -55,8 +55,10 @@ pub(in crate::commands::lsp) fn rename(
 
 /// What has the name already, where it would be mistaken for the renamed one.
 fn clash(definitions: &[Definition], renamed: &Definition, name: &str) -> Option<String> {
-    let is_number =
-        |kind: NameKind| !matches!(kind, NameKind::Schedule | NameKind::Layer | NameKind::Model | NameKind::Pipeline);
+    let is_of_parts = |kind: NameKind| matches!(kind, NameKind::Lane | NameKind::Part);
+    let is_declaration =
+        |kind: NameKind| matches!(kind, NameKind::Schedule | NameKind::Layer | NameKind::Model | NameKind::Pipeline);
+    let is_number = |kind: NameKind| !is_declaration(kind) && !is_of_parts(kind);
     if is_number(renamed.kind) && CONSTANTS.iter().any(|(constant, _)| *constant == name) {
         return Some(format!("`{name}` is a number that every source has"));
     }
@@ -65,10 +67,11 @@ fn clash(definitions: &[Definition], renamed: &Definition, name: &str) -> Option
         let others = other.owner.and_then(|owner| definitions.get(owner)).map(|owner| owner.span);
         other.name == name
             && match renamed.kind {
+                kind if is_of_parts(kind) => other.kind == kind && others == owner,
                 kind if !is_number(kind) => other.kind == kind,
                 // What a file defines is known in all of its declarations.
                 kind if renamed.owner.is_none() => is_number(kind) && is_number(other.kind),
-                _ => others == owner || other.owner.is_none() && is_number(other.kind),
+                _ => is_number(other.kind) && (others == owner || other.owner.is_none()),
             }
     };
     definitions
