@@ -65,6 +65,19 @@ fn lanes_learn_the_bits_that_a_list_alone_learns() {
     }
 }
 
+/// What a pipeline asks of any schedule, lanes do not change.
+#[test]
+fn recomputation_learns_the_same_bits_beside_lanes() {
+    let plain = compile(&tiny(&[]));
+    let program = program(&plain);
+    let expected = learned(&plain, &program, &Options::new(Backend::Cpu, 3));
+    for line in ["recompute all", "recompute F.apply", "recompute F.attend[s] if s == 0"] {
+        let again = compile(&tiny(&[("    schedule merged\n", &format!("    schedule merged\n    {line}\n"))]));
+        let found = learned(&again, &program, &Options { stress: Some(4), ..Options::new(Backend::Cpu, 3) });
+        assert_eq!(found.difference(&expected), None, "{line}");
+    }
+}
+
 /// The same model without parts, in one stage and under another schedule, adds up the same numbers in another order.
 #[test]
 fn a_layer_in_parts_computes_what_it_computes_as_a_whole() {

@@ -79,6 +79,15 @@ fn every_standard_schedule_learns_the_same_bits_over_ranks() {
     report(&failures);
 }
 
+/// Lanes send to devices of other ranks, too.
+#[test]
+fn lanes_learn_the_same_bits_over_ranks() {
+    let program = verified(include_str!("../data/lanes/experts.pipe"));
+    for stress in [None, Some(3)] {
+        assert_eq!(difference(&program, 2, stress, 2), None);
+    }
+}
+
 #[test]
 fn replicas_over_ranks_add_up_the_same_bits() {
     let mut failures = Vec::new();

@@ -20,7 +20,8 @@ pub(super) fn of(schedule: &Schedule, timeline: &Timeline) -> (Schedule, Timelin
     let (mut orders, mut starts, mut ends) = (Vec::new(), Vec::new(), Vec::new());
     for device in 0..n_devices {
         let mut list = places(schedule, device);
-        list.sort_unstable_by_key(|(queue, position)| schedule.orders[*queue][*position].at);
+        // An `R` stands where its backward does, right before it.
+        list.sort_by_key(|(queue, position)| schedule.orders[*queue][*position].at);
         let mut now = Ticks::ZERO;
         let (mut own_starts, mut own_ends) = (Vec::with_capacity(list.len()), Vec::with_capacity(list.len()));
         for (queue, position) in &list {
@@ -42,7 +43,7 @@ pub(super) fn alone(schedule: &Schedule) -> Schedule {
     let lists = (0..schedule.n_devices()).map(|device| {
         let places = places(schedule, device).into_iter();
         let mut list: Vec<ScheduledTask> = places.map(|(queue, position)| schedule.orders[queue][position]).collect();
-        list.sort_unstable_by_key(|one| one.at);
+        list.sort_by_key(|one| one.at);
         list
     });
     with_orders(schedule, lists.collect())

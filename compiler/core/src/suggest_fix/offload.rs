@@ -24,7 +24,8 @@ pub(crate) fn advise(analysis: &Analysis, stages: &StageSet, found: &mut [Diagno
     let Some(pipeline) = analysis.pipeline.as_ref() else { return };
     let Some((limit, span)) = pipeline.byte_limit() else { return };
     let found = about_memory(analysis, found, span);
-    if found.is_empty() {
+    // Copies to hosts do not wait for lanes.
+    if found.is_empty() || !analysis.schedule.parts.lanes().is_empty() {
         return;
     }
     let divided = zeros(analysis, pipeline).map(|zero| Options { zero, ..analysis.lowering() });

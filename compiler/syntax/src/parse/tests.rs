@@ -15,7 +15,7 @@ fn messages(text: &str) -> Vec<String> {
 fn everything_of_the_language_parses() {
     let text = include_str!("tests/everything.pipe");
     let found = declarations(text);
-    assert_eq!(found.len(), 14);
+    assert_eq!(found.len(), 15);
     let Declaration::Let(tokens) = &found[4] else { panic!("{:?}", found[4]) };
     assert_eq!(tokens.file.as_ref().map(|file| file.text.as_str()), Some("tokens.txt"));
     let Declaration::Function(function) = &found[6] else { panic!("{:?}", found[6]) };

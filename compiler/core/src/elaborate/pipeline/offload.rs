@@ -26,6 +26,10 @@ pub(super) fn check(
         let message = format!("`offload {wanted}` needs a model, but there is none");
         return refuse("there is no model", message, "name a model, or leave it out");
     };
+    if let Some(schedule) = schedule.filter(|schedule| !schedule.parts.lanes().is_empty()) {
+        let message = format!("`{}` runs parts on lanes, and copies to hosts do not wait for lanes", schedule.name);
+        return refuse("beside lanes", message, "leave `offload` out, or `on` in the line `parts`");
+    }
     let state = pipeline.training.as_ref().map(|training| training.optimizer.state_per_parameter());
     if offload.optimizer && pipeline.model.is_some() && state.unwrap_or(0) == 0 {
         let why = if state.is_some() { "its optimizer keeps no state" } else { "it does not say how to `train`" };

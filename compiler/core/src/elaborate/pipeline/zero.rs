@@ -56,6 +56,11 @@ pub(super) fn check(
         refuse("not together", message, "`zero 1` goes with `offload optimizer`; else take one of them");
     }
     let Some(schedule) = schedule else { return };
+    if zero.parameters() && !schedule.parts.lanes().is_empty() {
+        let message =
+            format!("`{}` runs parts on lanes, and weights in shares are not gathered for these", schedule.name);
+        return refuse("beside lanes", message, "use `zero 2`, or leave `on` out of the line `parts`");
+    }
     if let Some(window) = &schedule.window {
         let word = window.weights.word();
         let message =
