@@ -55,7 +55,7 @@ fn differs(subject: &Subject, program: &Program) -> bool {
 fn the_machine_of_fingerprints_sees_what_the_verifier_rejects() {
     let subjects = narrow();
     let (mut seen, mut rejected) = (0, 0);
-    for seed in 0..drawn(250, 1000) as u64 {
+    for seed in 0..drawn(600, 1000) as u64 {
         let subject = &subjects[seed as usize % subjects.len()];
         let mutant = damage(&subject.program, &mut Dice(seed));
         let moves = matches!(

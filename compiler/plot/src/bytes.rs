@@ -5,6 +5,7 @@
 //! the order is that of the program and the peak its peak.
 
 use super::memory::Levels;
+use super::tracks::rows;
 use super::{Lifespan, Measure, Memory, MemoryTrack, TickScale};
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::memory::live_buffers::{Holds, LiveBuffer};
@@ -19,7 +20,9 @@ use std::collections::BTreeMap;
 
 /// The memory of every device.
 pub(super) fn in_bytes(analysis: &Analysis, program: &Program, report: &Report, scale: &TickScale) -> Memory {
-    let devices = program.devices.iter().zip((0..).map(DeviceId)).map(|(device, id)| {
+    let devices = rows(&analysis.schedule).map(|id| {
+        // What lanes use lies in the memory of their devices.
+        let Some(device) = program.devices.get(id.index()) else { return MemoryTrack::default() };
         let times = times(analysis, program, (device, id), scale);
         let limit = report.per_device.get(id.index()).and_then(|own| own.limit_bytes);
         MemoryTrack { limit: limit.map(|limit| limit as f64), ..track(program, device, &times) }
