@@ -121,6 +121,7 @@ def test_every_instruction_has_its_text() -> None:
         ),
         ({"gather.start": {"buffer": 1, "share": 2, "group": 0, "token": 4}}, "gather.start %1 = %2 g0 -> !4"),
         ({"copy.start": {"buffer": 1, "from": 2, "direction": "h2d", "token": 4}}, "copy.start %1 = %2 h2d -> !4"),
+        ({"lane.start": {"lane": 0, "count": 3, "token": 4}}, "lane.start l0 3 -> !4"),
         ({"wait": {"token": 4}}, "wait !4"),
     ]
     for entry, text in cases:

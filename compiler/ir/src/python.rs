@@ -84,6 +84,7 @@ fn template(field: &Field) -> String {
     let name = name_of(field);
     let sigil = match field.shape {
         "value" => "v",
+        "N" => "",
         shape if shape.starts_with('(') => return format!("({{{name}}})"),
         shape if shape.contains('|') => "",
         shape => &shape[..1],

@@ -155,7 +155,7 @@ class LaneStart(Instruction):
     queue beside its list."""
 
     WORD: ClassVar[str] = "lane.start"
-    TEXT: ClassVar[str] = "lane.start l{lane} N{count} -> !{token}"
+    TEXT: ClassVar[str] = "lane.start l{lane} {count} -> !{token}"
 
     lane: int
     count: int
