@@ -3,7 +3,7 @@
 
 use pipe_compiler::Request;
 use pipe_compiler::report::Report;
-use pipe_compiler::report::stage_costs::StageReport;
+use pipe_compiler::report::costs::stage_costs::StageReport;
 use pipe_syntax::stdlib;
 use pipe_tests::blocks::request;
 use pipe_tests::cases::{compile_text, files, read, root};

@@ -367,12 +367,12 @@ fn machine(case: &Case) -> Result<Ran, Fault> {
     devices.iter_mut().zip(&case.lists).for_each(|(device, list)| device.reserve(case, list));
     let mut done: BTreeSet<Entry> = BTreeSet::new();
     let (mut is_wrong, mut last) = (false, 0);
-    for now in 0.. {
+    for moment in 0.. {
         loop {
             let mut any = false;
             for (device, list) in devices.iter_mut().zip(&case.lists) {
-                device.give_back(case, now);
-                if let Some((entry, end)) = device.busy.filter(|(_, end)| *end <= now) {
+                device.give_back(case, moment);
+                if let Some((entry, end)) = device.busy.filter(|(_, end)| *end <= moment) {
                     device.busy = None;
                     done.insert(entry);
                     let (size, half) = (case.stages[entry.1].0 as i64, case.stages[entry.1].1);
@@ -390,12 +390,12 @@ fn machine(case: &Case) -> Result<Ran, Fault> {
                         is_wrong |= !device.queue(case, entry);
                         device.next += 1;
                         // What takes no time is done before the next statement.
-                        device.start_copies(case, now);
+                        device.start_copies(case, moment);
                         any = true;
                         continue;
                     }
                     let is_there = case.inputs(entry).iter().all(|input| done.contains(input));
-                    let (may_start, is_sound) = device.may_start(entry, now);
+                    let (may_start, is_sound) = device.may_start(entry, moment);
                     if !is_there || !may_start {
                         break;
                     }
@@ -406,18 +406,18 @@ fn machine(case: &Case) -> Result<Ran, Fault> {
                     } else if entry.0 != Word::Weight {
                         device.activations.insert((entry.1, entry.2), (Where::Gone, None));
                     }
-                    device.busy = Some((entry, now + case.takes[entry.0 as usize]));
+                    device.busy = Some((entry, moment + case.takes[entry.0 as usize]));
                     device.next += 1;
                     any = true;
                 }
-                any |= device.start_copies(case, now);
+                any |= device.start_copies(case, moment);
             }
             if !any {
                 break;
             }
         }
         let is_moving = |device: &Machine| {
-            device.busy.is_some() || device.copies.iter().any(|copy| copy.span.is_some_and(|(_, end)| end > now))
+            device.busy.is_some() || device.copies.iter().any(|copy| copy.span.is_some_and(|(_, end)| end > moment))
         };
         if !devices.iter().any(is_moving) {
             break;

@@ -114,8 +114,8 @@ pub fn compile(sources: &mut Sources, root: Source, loader: &files::Loader<'_>, 
     compilation
 }
 
-/// What tasks compute, and who reads whom. Where many devices have a stage with parts at once, all of them read all of
-/// them, and there is no program: so the values between them, of which nobody asks, are those of a chain.
+/// What tasks compute, and who reads whom. If many devices have a stage with parts at once, each reads all others, and
+/// there is no program. Nobody uses the values between them then, so they are those of a chain.
 pub(crate) fn stage_set(files: &Files, elaborated: &mut Elaborated) -> Result<StageSet, Diagnostics> {
     let schedule = &mut elaborated.schedule;
     if schedule.parts.is_empty() || !schedule.graph.has_joins() {

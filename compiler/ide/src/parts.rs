@@ -63,7 +63,7 @@ impl Walker {
         }
     }
 
-    /// `F.attention`, in the text of which the part comes last.
+    /// Refers to the part in a name such as `F.attention`.
     pub(super) fn part_behind(&mut self, name: &ast::Name) {
         let Some((_, part)) = name.text.split_once('.') else { return };
         let start = name.span.end.saturating_sub(u32::try_from(part.len()).unwrap_or(u32::MAX));
@@ -157,8 +157,8 @@ pub(crate) fn wanted(begin: &str) -> Option<NameKind> {
     Written::of(begin).expects_lane.then_some(NameKind::Lane)
 }
 
-/// The lanes or parts that can be named there: of the declaration at hand, and of the schedule that it names. In a
-/// function of a file, those of all schedules.
+/// The lanes or parts that can be named at a place. A declaration knows its own and those of the schedule that it names.
+/// A function of a file knows those of all schedules.
 pub(crate) fn known(place: &Place<'_>, wanted: NameKind, begin: &str, rest: &str) -> Offers {
     let end = declaration_starts(rest).find(|begins| *begins > 0).unwrap_or(rest.len());
     let text = format!("{begin} {}", &rest[..end]);

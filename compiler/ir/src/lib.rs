@@ -8,7 +8,6 @@ pub mod cycle;
 pub mod digest;
 pub mod graph;
 pub mod ids;
-mod index_vec;
 pub mod instruction;
 pub mod json;
 pub mod kernels;

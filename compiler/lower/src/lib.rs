@@ -113,8 +113,8 @@ pub struct Options {
 }
 
 /// Says why a schedule has no program. An instruction runs a stage, or a part of one, on one device. So a stage on
-/// several devices at once would have to be divided among them. And instructions of a list are put in one order with
-/// those of its lanes, which some schedules with lanes do not have. Activations that are evicted and fetched have none.
+/// several devices at once would have to be divided among them. The instructions of a list and of its lanes need one
+/// order, and some schedules have none. There are no instructions for `evict` and `fetch`.
 pub fn undivided(schedule: &Schedule) -> Option<Diagnostic> {
     if let Some(origin) = schedule.swaps.first_origin() {
         let message = format!("`{}` evicts activations, and no instructions do that", schedule.name);

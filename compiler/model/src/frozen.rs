@@ -11,7 +11,7 @@ use pipe_syntax::files::Files;
 use std::ops::Range;
 
 /// By stage or part of a schedule, whether all of its weights are frozen. Empty if no weight is frozen, if the model
-/// has an error, or if its layers are not those of the schedule.
+/// has an error, or if its layers lack the parts that the schedule names.
 pub fn of_model(files: &Files, call: &ModelCall, parameters: &Values, schedule: &Schedule) -> Vec<bool> {
     // Most models are not asked.
     if !files.all().any(mentions) {

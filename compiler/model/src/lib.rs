@@ -140,8 +140,8 @@ pub fn graph_of(files: &Files, call: &ModelCall, parameters: &Values, n_stages: 
     Some(stages::ports::graph(&model, &layers))
 }
 
-/// Which rows of a schedule's tables read which: stages, or their parts. None where something is wrong with the model,
-/// or its layers are not those of the schedule.
+/// Which rows of a schedule's tables read which: stages, or their parts. None if the model has an error, or
+/// its layers lack the parts that the schedule names.
 pub fn graph_of_rows(files: &Files, call: &ModelCall, parameters: &Values, schedule: &Schedule) -> Option<StageGraph> {
     let model = elaborate(files, call, parameters).ok()?;
     let layers = layers_of(&model, call, schedule).ok()?;

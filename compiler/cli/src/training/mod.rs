@@ -57,7 +57,7 @@ pub(crate) struct Finished {
     pub(crate) busy: Vec<f64>,
     /// By device: the part of a step in which its GPU ran no task of any device, in the median.
     pub(crate) gpu_idle: Vec<f64>,
-    /// By lane of the program: seconds in tasks over all devices and steps, and those of them behind compute.
+    /// By lane: seconds in tasks, and seconds of these in which the device also computes. Both over all devices and steps.
     pub(crate) lanes: Vec<[f64; 2]>,
     /// Memory of each device.
     pub(crate) measured: Vec<MeasuredMemory>,

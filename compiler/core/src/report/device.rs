@@ -1,7 +1,7 @@
 //! What a report says of one device.
 
+use crate::report::costs::stage_costs::HoldReport;
 use crate::report::lanes::LaneReport;
-use crate::report::stage_costs::HoldReport;
 use serde::Serialize;
 
 /// Figures of one device.

@@ -20,7 +20,7 @@ pub struct SwapReport {
     pub places: Vec<PlacesReport>,
     /// Time in copies out, by the cost of `evict`.
     pub evict_time: f64,
-    /// Time in copies back, by that of `fetch`.
+    /// Time in copies back, by the cost of `fetch`.
     pub fetch_time: f64,
     /// Time that the device waits for them, while its inputs have arrived.
     pub waited: f64,

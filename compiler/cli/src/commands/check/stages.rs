@@ -5,7 +5,7 @@ use super::table::ROWS;
 use crate::output::figures::{bytes, grouped, percent};
 use crate::output::table::{Fact, Table};
 use crate::output::{Style, paint};
-use pipe_compiler::report::stage_costs::{ChangeReport, StageReport};
+use pipe_compiler::report::costs::stage_costs::{ChangeReport, StageReport};
 use pipe_compiler::report::{DeviceReport, Report};
 
 /// What is named of a device's peak.

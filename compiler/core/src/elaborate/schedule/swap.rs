@@ -125,7 +125,7 @@ impl WrittenSwaps {
         self.lists.push(list);
     }
 
-    /// Runs a statement, behind so many tasks of a device. What is refused, if anything is.
+    /// Runs a statement that stands behind the given tasks of a device. Returns the reason if it is refused.
     pub(super) fn run<'a>(
         &mut self,
         writer: &mut Writer<'a>,

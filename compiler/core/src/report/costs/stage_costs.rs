@@ -1,8 +1,8 @@
 //! What `check` reports of a model whose sizes are those of a `config.json`: where its bytes are, stage by stage.
 
-use super::Report;
 use crate::analyze::Analysis;
 use crate::memory::peak_breakdown::Fullest;
+use crate::report::Report;
 use crate::suggest_fix::Alternative;
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::program::Program;

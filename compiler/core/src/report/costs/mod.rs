@@ -1,5 +1,7 @@
 //! Costs that nobody gave and that are no definition: halves of a backward of which only both at once have a cost.
 
+pub mod stage_costs;
+
 use crate::report::time;
 use pipe_schedule::timing::costs::halves::Half;
 use serde::Serialize;

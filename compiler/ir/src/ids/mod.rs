@@ -1,6 +1,8 @@
 //! Ids: dense indices with a type each, printed the way the glossary writes them (`d0`, `s1`, `m2`, `%3`, `!4`).
 
-pub use crate::index_vec::IndexVec;
+mod index_vec;
+
+pub use index_vec::IndexVec;
 
 /// What counts the rows of a table.
 pub trait Id: Copy {
