@@ -57,7 +57,8 @@ pub(crate) struct Finished {
     pub(crate) busy: Vec<f64>,
     /// By device: the part of a step in which its GPU ran no task of any device, in the median.
     pub(crate) gpu_idle: Vec<f64>,
-    /// By lane: seconds in tasks, and seconds of these in which the device also computes. Both over all devices and steps.
+    /// By lane: seconds in tasks, and seconds of these in which the device also computes. Both are sums over all
+    /// devices and steps.
     pub(crate) lanes: Vec<[f64; 2]>,
     /// Memory of each device.
     pub(crate) measured: Vec<MeasuredMemory>,
