@@ -9,6 +9,7 @@ use pipe_schedule::policy::frozen::Frozen;
 use pipe_schedule::schedule::{Schedule, ScheduledTask};
 use pipe_schedule::slices::Slices;
 use pipe_schedule::stage_graph::StageGraph;
+use pipe_schedule::step_tasks::{CarriedLanes, StepTaskKind, StepTasks};
 use pipe_schedule::timing::costs::{StageCosts, of_stages};
 use pipe_schedule::timing::timeline::{Timeline, simulate};
 use pipe_syntax::diagnostic::Code;
@@ -193,7 +194,23 @@ pub fn stuck(schedule: &Schedule) -> Vec<Task> {
     let mut done = BTreeSet::new();
     let slices = schedule.slices.count() as usize;
     loop {
-        let head = |device: usize| schedule.orders[device].get(next[device]).map(|one| one.task);
+        // A device joins the sums, and waits for the updates, that stand before its next task.
+        let stands = |device: usize, kind: StepTaskKind| {
+            let next = schedule.orders[device].get(next[device]).map_or(u32::MAX, |task| task.at);
+            let own = schedule.step_tasks.of(DeviceId::from_index(device)).iter();
+            own.filter(move |mark| mark.kind == kind && mark.at < next).map(|mark| mark.stage)
+        };
+        let joins = |device: DeviceId, stage| stands(device.index(), StepTaskKind::Reduce).any(|own| own == stage);
+        let waits = |device: usize| {
+            stands(device, StepTaskKind::Update).any(|stage| {
+                let all = schedule.placement.devices_of(stage);
+                all.len() > 1 && !all.iter().all(|other| joins(*other, stage))
+            })
+        };
+        let head = |device: usize| {
+            let own = schedule.orders[device].get(next[device]).map(|one| one.task);
+            own.filter(|_| !waits(device))
+        };
         let can_run = |task: &Task| {
             let devices = schedule.placement.devices(task.stage, task.microbatch);
             devices.iter().all(|device| head(device.index()) == Some(*task))
@@ -252,6 +269,8 @@ pub fn schedule(
         origins: vec![SPAN],
         block: None,
         swaps: pipe_schedule::swaps::Swaps::default(),
+        step_tasks: StepTasks::default(),
+        carried: CarriedLanes::default(),
         frozen: Frozen::default(),
         reorder: None,
     }

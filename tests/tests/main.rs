@@ -57,6 +57,7 @@ mod search;
 mod search_sources;
 mod sets;
 mod slices;
+mod step_tasks;
 mod store;
 mod sums;
 mod swaps;

@@ -152,6 +152,7 @@ fn prove(
     // one number of microbatches is not repeated without end.
     // What lanes and lists wait for is not in the graph that paces a block.
     let is_paced = schedule.parts.lanes().is_empty()
+        && schedule.carried.is_empty()
         && block.only.is_none()
         && (versions.is_none() || !schedule.placement.is_replicated());
     let pace = if is_paced { pace(&schedule, &turn, &costs) } else { None };

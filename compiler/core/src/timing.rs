@@ -16,9 +16,11 @@ use pipe_model::stage_set::StageSet;
 use pipe_schedule::dispatch::reorder::reorder;
 use pipe_schedule::order::Order;
 use pipe_schedule::schedule::Schedule;
+use pipe_schedule::step_tasks::Carried;
 use pipe_schedule::timing::copies::Cost;
 use pipe_schedule::timing::durations::Costs;
-use pipe_schedule::timing::timeline::{Timeline, simulate};
+use pipe_schedule::timing::links;
+use pipe_schedule::timing::timeline::{Timeline, Together, simulate};
 use pipe_schedule::units::Ticks;
 
 /// A schedule with its times.
@@ -80,20 +82,27 @@ impl Setting<'_> {
 
     /// Notes when gradients are added up between devices.
     fn conclude(&self, (schedule, order, costs): (&Schedule, &Order, &Costs), timeline: &mut Timeline) {
-        let reductions = reductions(schedule, self.stages, timeline, &costs.latency);
+        let mut reductions = reductions(schedule, self.stages, timeline, &costs.latency);
+        let target = durations::target(self.request, self.pipeline, self.stages, schedule);
+        // What sums take on machines follows from their bytes, beside all else.
+        let lane = schedule.carried.of(Carried::Reduce).filter(|_| target.is_none());
+        if lane.is_some() {
+            *timeline = links::simulate(schedule, order, costs, &mut reductions);
+        }
         timeline.reduce(&reductions);
         if self.pipeline.is_some_and(|pipeline| pipeline.zero.any() && !pipeline.zero.parameters()) {
             timeline.exchange_shares(&reductions, &costs.latency);
         }
         timeline.gather(schedule, order, &costs.latency);
-        match durations::target(self.request, self.pipeline, self.stages, schedule) {
+        match target {
             Some(target) => {
                 let exchanges = gradients::exchanges(&target, timeline);
                 timeline.exchange(gradients::last_of(&exchanges));
                 // They take what machines say, sums and shares together.
-                timeline.collectives = exchanges.iter().flat_map(Exchange::parts).collect();
+                timeline.collectives.retain(|part| part.what == Together::Transfer);
+                timeline.collectives.extend(exchanges.iter().flat_map(Exchange::parts));
             }
-            None => timeline.join(&reductions),
+            None => timeline.join(&reductions, lane),
         }
     }
 }

@@ -33,7 +33,7 @@ pub const NUMBERS: [(&str, &str, &str); 3] = [
 ];
 
 /// Words that are neither keywords nor names, with what they mean.
-const VALUES: [(&str, &str); 14] = [
+const VALUES: [(&str, &str); 17] = [
     ("i32", "Whole numbers of 32 bits, such as tokens."),
     ("f32", "Single precision: 4 bytes for each number."),
     ("f64", "Double precision: 8 bytes for each number, and more than twice the time."),
@@ -52,6 +52,12 @@ const VALUES: [(&str, &str); 14] = [
     ("copy", "What a copy of 1 MiB between a device and its host takes."),
     ("evict", "An activation leaves for where `swap` says. With `cost`: how long that takes."),
     ("fetch", "An activation comes back from where `swap` says. With `cost`: how long that takes."),
+    (
+        "reduce",
+        "A device joins the sum of the gradients of a stage. On a lane: such sums take turns there. With `cost`: how long each takes.",
+    ),
+    ("send", "What a device sends takes turns on this lane."),
+    ("update", "The weights of a stage are updated: the device waits for the sum of its gradients."),
 ];
 
 /// Functions of layers, with their arguments and what they give.

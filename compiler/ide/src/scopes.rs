@@ -173,6 +173,7 @@ impl Walker {
                     }
                     self.within(|walker| walker.statements(otherwise));
                 }
+                Statement::StepTask { stage, .. } => self.value(stage),
                 Statement::Movement { stage, microbatch, slice, .. } => {
                     self.value(stage);
                     self.values(microbatch.iter().chain(slice));

@@ -24,6 +24,7 @@ use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
 use pipe_model::stage_set::{StageExecs, StageSet};
 use pipe_schedule::schedule::{Schedule, ScheduledTask};
+use pipe_schedule::step_tasks::StepTask;
 use pipe_schedule::timing::timeline::Timeline;
 
 /// By device: the positions of `B`s that may run with their `W`.
@@ -67,10 +68,15 @@ fn side_by_side(schedule: &Schedule, timeline: &Timeline, set: &StageSet) -> Fir
     let of_device = |(device, order): (usize, &Vec<ScheduledTask>)| {
         let is_first = |position: &usize| {
             let both = Task { kind: TaskKind::Backward, ..order[*position].task };
+            // Neither a sum nor an update stands between the two.
+            let between = order[*position].at..order[position + 1].at;
+            let is_between = |one: &StepTask| between.contains(&one.at);
+            let placed = schedule.step_tasks.of(DeviceId::from_index(device));
             let alone = &order[position.saturating_sub(1)..=position + 1];
             ScheduledTask::run_by(&order[*position..], both) == Some(2)
                 && keeps.get(row(both)) == Some(&true)
                 && alone.iter().all(|scheduled| !scheduled.with_next)
+                && !placed.iter().any(is_between)
                 && timeline.ends[device][*position] == timeline.starts[device][position + 1]
         };
         (0..order.len().saturating_sub(1)).filter(is_first).collect()

@@ -77,6 +77,7 @@ use pipe_schedule::placement::names;
 use pipe_schedule::policy::offload::Offload;
 use pipe_schedule::policy::zero::Zero;
 use pipe_schedule::schedule::Schedule;
+use pipe_schedule::step_tasks::StepTaskKind;
 use pipe_schedule::timing::latency::Latency;
 use pipe_schedule::timing::reductions::Reduction;
 use pipe_schedule::timing::timeline::Timeline;
@@ -161,8 +162,9 @@ fn write(
     options: &Options,
 ) -> (Program, transfers::Transfers) {
     let mut work = program_tables::ProgramTables::new((schedule, parts), set, (options.offload, options.zero));
-    // Only where blocks run on does a task wait for more than what it reads.
-    let dependencies = schedule.window.as_ref().map(|_| Dependencies::of(schedule));
+    // Only where blocks run on, or an order places updates, does a task wait for more than what it reads.
+    let waits = schedule.window.is_some() || schedule.step_tasks.first(StepTaskKind::Update).is_some();
+    let dependencies = waits.then(|| Dependencies::of(schedule));
     let order = order::GlobalOrder::new(schedule, timeline, &work, dependencies.as_ref());
     let transfers = transfers::Transfers::new(schedule, timeline, &work, &order, &options.latency);
     let reductions = reductions(schedule, set, timeline, &options.latency);

@@ -37,7 +37,7 @@ struct Line<'s, 'a> {
     sums: Option<LateSums<'a>>,
 }
 
-/// Which tasks wait for sums of gradients that travel.
+/// Which tasks wait for sums of gradients that travel, or that updates before them wait for.
 struct LateSums<'a> {
     dependencies: &'a Dependencies,
     /// The tasks in line.
@@ -49,7 +49,8 @@ struct LateSums<'a> {
 impl LateSums<'_> {
     /// The first task that another one waits for.
     fn missing(&self, task: Task) -> Option<Task> {
-        self.dependencies.sum_inputs(task).find(|input| self.done.position(*input).is_none())
+        let updates = self.dependencies.update_inputs(task).iter().copied();
+        self.dependencies.sum_inputs(task).chain(updates).find(|input| self.done.position(*input).is_none())
     }
 }
 
@@ -70,7 +71,7 @@ impl GlobalOrder {
             waiting: vec![NONE; work.n_entries()],
             behind: vec![NONE; schedule.n_devices()],
             next_rank: 0,
-            sums: dependencies.filter(|all| !all.sums().is_empty()).map(|dependencies| LateSums {
+            sums: dependencies.filter(|all| !all.sums().is_empty() || all.has_updates()).map(|dependencies| LateSums {
                 dependencies,
                 done: TaskTable::empty(&schedule.placement, schedule.n_microbatches),
                 waiting: BTreeMap::new(),

@@ -89,7 +89,7 @@ pub struct Picture {
     #[serde(serialize_with = "columns::collectives")]
     pub collectives: Vec<Collective>,
     /// What the numbers of collectives stand for.
-    pub together: [&'static str; 2],
+    pub together: [&'static str; Together::ALL.len()],
     /// What is done behind the last task, if anything is.
     pub closing: Option<Closing>,
     /// Memory over time: in units of activations, and in bytes where a model is bound.

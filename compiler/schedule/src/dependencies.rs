@@ -8,13 +8,15 @@
 //! computes their gradients. Where s reads r of k microbatches before, F(s, m) needs F(r, m-k), and
 //! B or BW(r, m) the B or BW(s, m+k), as far as there are such microbatches. Where a sum of gradients
 //! travels, W or BW(s, m) needs that of m-1 too, and what follows an update that of the step's last
-//! microbatch (see [`crate::block::chained_reductions`]).
+//! microbatch (see [`crate::block::chained_reductions`]). What stands behind an update in an order waits for the devices
+//! that join its sum (see [`crate::step_tasks`]).
 
 use crate::block::chained_reductions::Sums;
 use crate::placement::Placement;
 use crate::schedule::{Block, Schedule};
 use crate::slices::Slices;
 use crate::stage_graph::{ListId, StageGraph};
+use crate::step_tasks::update_waits;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use std::collections::BTreeMap;
@@ -40,6 +42,8 @@ pub struct Dependencies {
     slices: Slices,
     n_microbatches: u32,
     sums: Sums,
+    /// What tasks wait for because an update stands before them.
+    updates: BTreeMap<Task, Vec<Task>>,
 }
 
 /// Many tasks of one microbatch that other tasks wait for, which therefore are looked at once for all of these.
@@ -77,6 +81,7 @@ impl Dependencies {
             }
         }
         all.sums = Sums::of(schedule, |stage, microbatch| all.gradient_of(stage, microbatch));
+        all.updates = update_waits(schedule, |stage, microbatch| all.gradient_of(stage, microbatch));
         all
     }
 
@@ -98,6 +103,7 @@ impl Dependencies {
             slices: Slices::ONE,
             n_microbatches: u32::MAX,
             sums: Sums::default(),
+            updates: BTreeMap::new(),
         }
     }
 
@@ -221,6 +227,16 @@ impl Dependencies {
         self.sum_before(task).into_iter().chain(self.sums.waits(task).iter().copied())
     }
 
+    /// Whether some task waits for others only because an update stands before it.
+    pub fn has_updates(&self) -> bool {
+        !self.updates.is_empty()
+    }
+
+    /// The tasks that a task waits for only because an update stands before it.
+    pub fn update_inputs(&self, task: Task) -> &[Task] {
+        if self.updates.is_empty() { &[] } else { self.updates.get(&task).map_or(&[], Vec::as_slice) }
+    }
+
     /// The kind of task of a stage that computes the gradient of its input, alone if it ever does so.
     pub fn backward(&self, stage: StageId) -> TaskKind {
         if self.is_split(stage) { TaskKind::BackwardInput } else { TaskKind::Backward }
@@ -272,11 +288,21 @@ impl Dependencies {
 
     /// The tasks that must have ended before this one starts.
     pub fn inputs(&self, task: Task) -> impl Iterator<Item = Task> + '_ {
+        self.tasks_of(task, true).chain(self.update_inputs(task).iter().copied())
+    }
+
+    /// The same without those that it waits for only because an update stands before it.
+    pub fn inputs_beside_updates(&self, task: Task) -> impl Iterator<Item = Task> + '_ {
         self.tasks_of(task, true)
     }
 
     /// The same without those of its [`Join`].
     pub fn inputs_beside(&self, task: Task) -> impl Iterator<Item = Task> + '_ {
+        self.tasks_of(task, false).chain(self.update_inputs(task).iter().copied())
+    }
+
+    /// The same without those of its join, and those that it waits for only because an update stands before it.
+    pub fn inputs_alone(&self, task: Task) -> impl Iterator<Item = Task> + '_ {
         self.tasks_of(task, false)
     }
 

@@ -173,6 +173,8 @@ fn schedule(
         origins,
         block,
         swaps: crate::swaps::Swaps::default(),
+        step_tasks: crate::step_tasks::StepTasks::default(),
+        carried: crate::step_tasks::CarriedLanes::default(),
         frozen: crate::policy::frozen::Frozen::default(),
         reorder: None,
     }

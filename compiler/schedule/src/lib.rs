@@ -19,6 +19,7 @@ pub mod schedule;
 pub mod slices;
 pub mod stage_graph;
 pub mod stage_range;
+pub mod step_tasks;
 pub mod swaps;
 pub mod timing;
 pub mod units;

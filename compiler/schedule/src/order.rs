@@ -58,12 +58,17 @@ impl Order {
     ) -> impl Iterator<Item = (Position, Ticks)> + 'a {
         let node = schedule.node(slot.device, slot.position as usize);
         let devices = schedule.devices_of(node[0].task);
-        let inputs = node.iter().flat_map(|one| self.dependencies.inputs(one.task)).map(move |input| {
-            let from = Position::new(schedule.device_of(input), self.position(input));
-            (from, schedule.hop(latency, schedule.devices_of(input), devices))
-        });
+        let place = |input: Task| Position::new(schedule.device_of(input), self.position(input));
+        let inputs = node
+            .iter()
+            .flat_map(|one| self.dependencies.inputs_beside_updates(one.task))
+            .map(move |input| (place(input), schedule.hop(latency, schedule.devices_of(input), devices)));
+        let sums = node
+            .iter()
+            .flat_map(|one| self.dependencies.update_inputs(one.task))
+            .map(move |input| (place(*input), latency.of_sum(schedule.device_of(*input), devices.iter().copied())));
         let waits = waits_at(schedule, self.places(schedule, slot));
-        inputs.chain(waits.map(|(queue, position)| (Position::new(queue, position), Ticks::ZERO)))
+        inputs.chain(sums).chain(waits.map(|(queue, position)| (Position::new(queue, position), Ticks::ZERO)))
     }
 
     /// When the last input of a node of the sequence arrives, and all else has ended that it waits for beside its
@@ -82,14 +87,17 @@ impl Order {
         // Where all links take the same, a join needs to be looked at once.
         let far = latency.of_all().filter(|_| devices.len() == 1);
         for one in node {
+            let sums = self.dependencies.update_inputs(one.task).iter();
+            let from = |input: Task| latency.of_sum(schedule.device_of(input), devices.iter().copied());
+            last = sums.map(|input| end(*input) + from(*input)).fold(last, Ord::max);
             let join = far.and_then(|far| Some((far, self.dependencies.join(one.task)?)));
             let hop = |input: Task| schedule.hop(latency, schedule.devices_of(input), devices);
             let Some((far, join)) = join else {
-                let inputs = self.dependencies.inputs(one.task);
+                let inputs = self.dependencies.inputs_beside_updates(one.task);
                 last = inputs.map(|input| end(input) + hop(input)).fold(last, Ord::max);
                 continue;
             };
-            let inputs = self.dependencies.inputs_beside(one.task);
+            let inputs = self.dependencies.inputs_alone(one.task);
             last = inputs.map(|input| end(input) + hop(input)).fold(last, Ord::max);
             let stages = self.dependencies.joined(one.task);
             let tasks = || stages.iter().map(|stage| self.dependencies.joined_task(one.task, *stage));

@@ -6,6 +6,7 @@ use crate::policy::activation::Activations;
 use crate::policy::frozen::Frozen;
 use crate::slices::Slices;
 use crate::stage_graph::StageGraph;
+use crate::step_tasks::{CarriedLanes, StepTasks};
 use crate::swaps::Swaps;
 use crate::timing::latency::Latency;
 use crate::units::{Ticks, Units};
@@ -24,7 +25,8 @@ pub struct ScheduledTask {
     pub origin: u16,
     /// Whether it shares the device with the task that stands after it: a forward, and then its partner.
     pub with_next: bool,
-    /// Its place in the list of its device, where lanes have orders of their own or activations leave; otherwise 0.
+    /// Its place in the list of its device, where lanes have orders of their own, activations leave, or sums and updates
+    /// of gradients have places; otherwise 0.
     pub at: u32,
 }
 
@@ -136,6 +138,10 @@ pub struct Schedule {
     pub orders: Vec<Vec<ScheduledTask>>,
     /// Which activations wait elsewhere, and when they leave and come back.
     pub swaps: Swaps,
+    /// What devices do once a step with the gradients of stages, if their orders say where.
+    pub step_tasks: StepTasks,
+    /// What takes turns on lanes beside parts.
+    pub carried: CarriedLanes,
     /// Statements that tasks come from.
     pub origins: Vec<Span>,
     /// The building block that the orders repeat, where the schedule was written as one.

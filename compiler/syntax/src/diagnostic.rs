@@ -122,6 +122,8 @@ codes! {
     WrongPart "wrong-part"
     /// An activation is evicted or fetched where its device does not have it, or cannot wait where its stage says.
     WrongSwap "wrong-swap"
+    /// A sum of gradients or an update has a place where it cannot be.
+    WrongReduce "wrong-reduce"
     /// A stage is placed on a device that does not exist.
     StageOffDevices "stage-off-devices"
     /// A task is in the order of a device that its stage does not live on.

@@ -7,6 +7,8 @@
 (number) @number
 (kind) @type.builtin
 (swap_kind) @type.builtin
+(step_task_kind) @type.builtin
+(carried) @keyword
 (activation_name) @type.builtin
 (cost_name) @type.builtin
 (dtype) @type.builtin

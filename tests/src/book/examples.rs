@@ -30,6 +30,7 @@ const PICTURES: &[Picture] = &[
     shared("bpipe", "bpipe", "1F1B whose activations wait on other devices"),
     drawn("by_hand", " --set microbatches=10 --set wave=3", "Waves of three microbatches: no device holds more"),
     drawn("decode", "", "A token of each of four groups in turn: no device waits"),
+    shared("early_sums", "early_sums", "Sums of gradients on the link of their device"),
     shared("experts", "experts", "1F1B whose all-to-alls hide behind compute"),
     shared("frozen", "frozen", "ZB-H1 whose first two stages are frozen"),
     drawn("packed", "", "ZB-H1 whose microbatches differ in length"),

@@ -30,7 +30,14 @@ impl Exchange {
     /// What each device does of it.
     pub fn parts(&self) -> impl Iterator<Item = Collected> {
         let Self { stage, start, end, .. } = *self;
-        self.devices.iter().map(move |device| Collected { device: *device, what: Together::Sum, stage, start, end })
+        self.devices.iter().map(move |device| Collected {
+            device: *device,
+            what: Together::Sum,
+            stage,
+            lane: None,
+            start,
+            end,
+        })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Lanes that are declared and that no part is on.
+//! Lanes that are declared, but carry nothing, and no part is on them.
 
 use super::{Request, schedule_of, target};
 use pipe_syntax::ast::{Lane, PipelineItem, ScheduleItem, StageParts};
@@ -32,7 +32,8 @@ pub fn unused_lanes(files: &Files, request: &Request) -> Diagnostics {
     }
     let mut used: Vec<&str> = Vec::new();
     parts.iter().for_each(|own| own.list.each_part(&mut |_, lane| used.extend(lane.map(|lane| lane.text.as_str()))));
-    let unused = lanes.into_iter().filter(|lane| !used.contains(&lane.name.text.as_str()));
+    let is_used = |lane: &Lane| !lane.carries.is_empty() || used.contains(&lane.name.text.as_str());
+    let unused = lanes.into_iter().filter(|lane| !is_used(lane));
     let warning = |lane: &Lane| {
         let name = &lane.name.text;
         let message = format!("no part is on lane `{name}`, which idles all the time");

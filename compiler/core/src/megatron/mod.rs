@@ -23,6 +23,11 @@ fn in_turn(analysis: &Analysis) -> Option<Diagnostic> {
         let error = Diagnostic::error(Code::CannotExport, schedule.span, "this schedule", message);
         return Some(error.help("leave `evict` and `fetch` out"));
     }
+    if !schedule.step_tasks.is_empty() {
+        let message = "sums and updates have places, and Megatron has its own";
+        let error = Diagnostic::error(Code::CannotExport, schedule.span, "this schedule", message);
+        return Some(error.help("leave `reduce` and `update` out"));
+    }
     let placement = &schedule.placement;
     let stage = placement.stages().find(|stage| {
         let homes = placement.devices_of(*stage);

@@ -3,9 +3,10 @@
 use super::time;
 use pipe_ir::ids::DeviceId;
 use pipe_schedule::schedule::Schedule;
-use pipe_schedule::timing::timeline::Timeline;
+use pipe_schedule::timing::timeline::{Collected, Timeline};
 use pipe_schedule::units::Ticks;
 use serde::Serialize;
+use std::sync::Arc;
 
 /// A lane of a device.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -23,30 +24,41 @@ pub struct LaneReport {
 }
 
 impl LaneReport {
-    /// The lanes of a device that have tasks.
+    /// The lanes of a device that carry something.
     pub fn all(schedule: &Schedule, timeline: &Timeline, device: DeviceId) -> Vec<Self> {
         let n_devices = schedule.n_devices();
-        let queues = (1..).zip(schedule.parts.lanes());
-        let queue = |lane: usize| DeviceId::from_index(device.index() + lane * n_devices);
-        let with_tasks = queues.filter(|(lane, _)| !schedule.orders[queue(*lane).index()].is_empty());
-        let of_lane = |(lane, name): (usize, &std::sync::Arc<str>)| Self {
-            lane: name.to_string(),
-            first_start: time(timeline.first_start(queue(lane))),
-            last_end: time(timeline.last_end(queue(lane))),
-            busy: time(timeline.busy(queue(lane))),
-            hidden: time(both(timeline, device, queue(lane))),
+        let compute = spans(timeline, device);
+        let of_parts = schedule.parts.lanes().iter().enumerate();
+        let mut lanes: Vec<(usize, &Arc<str>)> = of_parts.chain(schedule.carried.lanes()).collect();
+        lanes.sort_unstable();
+        lanes.dedup();
+        let of_lane = |(lane, name): (usize, &Arc<str>)| {
+            let queue = DeviceId::from_index(device.index() + (lane + 1) * n_devices);
+            let mut own = if queue.index() < schedule.n_queues() { spans(timeline, queue) } else { Vec::new() };
+            let is_own = |part: &&Collected| part.device == device && part.lane == Some(lane);
+            own.extend(timeline.collectives.iter().filter(is_own).map(|part| (part.start, part.end)));
+            own.sort_unstable();
+            let ((first, _), last) = (*own.first()?, own.iter().map(|(_, end)| *end).max()?);
+            Some(Self {
+                lane: name.to_string(),
+                first_start: time(first),
+                last_end: time(last),
+                busy: time(own.iter().fold(Ticks::ZERO, |sum, (start, end)| sum + (*end - *start))),
+                hidden: time(both(&compute, &own)),
+            })
         };
-        with_tasks.map(of_lane).collect()
+        lanes.into_iter().filter_map(of_lane).collect()
     }
 }
 
-/// How long two queues run tasks at the same time.
-fn both(timeline: &Timeline, one: DeviceId, other: DeviceId) -> Ticks {
-    let tasks = |queue: DeviceId| {
-        let (starts, ends) = (&timeline.starts[queue.index()], &timeline.ends[queue.index()]);
-        starts.iter().copied().zip(ends.iter().copied()).collect::<Vec<_>>()
-    };
-    let (ones, others) = (tasks(one), tasks(other));
+/// When a queue runs tasks.
+fn spans(timeline: &Timeline, queue: DeviceId) -> Vec<(Ticks, Ticks)> {
+    let (starts, ends) = (&timeline.starts[queue.index()], &timeline.ends[queue.index()]);
+    starts.iter().copied().zip(ends.iter().copied()).collect()
+}
+
+/// How long two queues are busy at the same time.
+fn both(ones: &[(Ticks, Ticks)], others: &[(Ticks, Ticks)]) -> Ticks {
     let (mut left, mut right, mut sum) = (0, 0, Ticks::ZERO);
     while let (Some((start, end)), Some((begin, finish))) = (ones.get(left), others.get(right)) {
         sum += *end.min(finish) - *start.max(begin).min(end.min(finish));

@@ -106,6 +106,10 @@ fn parts(analysis: &Analysis) -> Diagnostics {
         let message = "activations are evicted, and PyTorch keeps them on their ranks".to_owned();
         found.push(error(schedule.span, "this schedule", message).help("leave `evict` and `fetch` out"));
     }
+    if !schedule.step_tasks.is_empty() {
+        let message = "sums and updates have places, and PyTorch has its own".to_owned();
+        found.push(error(schedule.span, "this schedule", message).help("leave `reduce` and `update` out"));
+    }
     if schedule.frozen.any() && schedule.parts.is_empty() {
         let message = "some of its stages are frozen, and PyTorch runs every stage backward".to_owned();
         let help = "leave `frozen` out, and set `requires_grad = False` in PyTorch: the schedule is then the whole one";

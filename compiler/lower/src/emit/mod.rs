@@ -26,7 +26,7 @@ use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
 use pipe_schedule::block::async_window::Update;
 use pipe_schedule::schedule::Schedule;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const NO_BUFFER: BufferId = BufferId(u32::MAX);
 
@@ -98,6 +98,8 @@ pub(super) struct Emitter<'a> {
     gathering: Vec<(Gathering, Option<TokenId>)>,
     /// Where updates stand, by device, where they stand between tasks.
     updates: &'a [Vec<Update>],
+    /// Updates of the device at hand that its order places, and that stand before.
+    updated: BTreeSet<ExecId>,
     /// By transfer: its token on the sender, and on the receiver.
     tokens: Vec<[TokenId; 2]>,
     code: Code,
@@ -127,6 +129,7 @@ impl<'a> Emitter<'a> {
             journeys: Vec::new(),
             gathering: Vec::new(),
             updates,
+            updated: BTreeSet::new(),
             tokens: vec![[TokenId(0); 2]; transfers.len()],
             code: Code::default(),
         }
@@ -136,6 +139,7 @@ impl<'a> Emitter<'a> {
     pub(super) fn device(&mut self, device: DeviceId, elsewhere: Elsewhere) -> Code {
         (self.residency, self.copies) = (elsewhere.state, Copies::default());
         self.lanes = LaneState::default();
+        self.updated.clear();
         self.set_out(elsewhere.activations);
         self.count_readers(device);
         self.set_up(device);
@@ -154,6 +158,7 @@ impl<'a> Emitter<'a> {
             while let Some(join) = joins.next_if(|join| join.position() as usize == position) {
                 joined.extend(self.join(join));
             }
+            self.placed_updates(device, position, &mut joined);
             self.between(device, position);
             self.use_sums(&mut joined, position);
             let exec = self.work.exec(scheduled.task);
@@ -188,13 +193,14 @@ impl<'a> Emitter<'a> {
         self.end_lanes();
         self.queue(device, tasks.len());
         joins.for_each(|join| joined.extend(self.join(join)));
+        self.placed_updates(device, tasks.len(), &mut joined);
         self.gathered(tasks.len());
         self.between(device, tasks.len());
         self.use_sums(&mut joined, usize::MAX);
         let flushes = self.schedule.window.is_none();
         let mut step = tasks.len();
         for exec in self.work.execs_of(device) {
-            if flushes && self.is_update_at_end(exec) {
+            if flushes && self.is_update_at_end(exec) && !self.updated.contains(&exec) {
                 self.begin_step(step);
                 self.wait(&mut joined, |part| part.update == Some(exec));
                 self.arrive(step);

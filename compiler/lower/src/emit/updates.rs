@@ -1,11 +1,26 @@
 //! Writes updates that stand between tasks.
 
 use super::Emitter;
+use super::collectives::Joined;
 use pipe_ir::ids::{DeviceId, MicrobatchId, ValueId};
 use pipe_ir::value::ValueKind;
 use pipe_schedule::block::async_window::Update;
+use pipe_schedule::step_tasks::StepTaskKind;
 
 impl<'a> Emitter<'a> {
+    /// Updates that the order of a device places before a task: each waits for the sum of its gradients. Weights that
+    /// several stages share are updated at the end of the step.
+    pub(super) fn placed_updates(&mut self, device: DeviceId, position: usize, joined: &mut Joined) {
+        let (schedule, work) = (self.schedule, self.work);
+        let own = schedule.step_tasks.of(device).iter();
+        let own = own.filter(|one| one.kind == StepTaskKind::Update && schedule.tasks_before(device, one) == position);
+        for update in own.flat_map(|one| work.updates_of(one.stage, device)) {
+            self.wait(joined, |part| part.update == Some(update));
+            self.run(update, MicrobatchId(0));
+            self.updated.insert(update);
+        }
+    }
+
     /// Updates that stand before a task. Gradients of the next step start at zero.
     pub(super) fn updates(&mut self, device: DeviceId, position: usize) {
         let n_steps = self.schedule.n_steps();

@@ -76,7 +76,8 @@ impl Device {
                         self.awaited = (end, after);
                     }
                     let start = gatherings.joined(which, self.id).unwrap_or(end);
-                    let gathering = Collected { device: self.id, what: Together::Weights, stage: None, start, end };
+                    let gathering =
+                        Collected { device: self.id, what: Together::Weights, stage: None, lane: None, start, end };
                     self.collectives.push(gathering);
                     self.clock.run(Event::Work { from: end.0, length: 0 });
                 }

@@ -2,7 +2,7 @@
 //! and which weights are kept in them.
 
 use super::ProgramTables;
-use pipe_ir::ids::{DeviceId, ExecId, GroupId, ValueId};
+use pipe_ir::ids::{DeviceId, ExecId, GroupId, StageId, ValueId};
 use pipe_ir::program::Chunk;
 use pipe_ir::task::{Task, TaskKind};
 use pipe_ir::value::{Share, ValueKind};
@@ -90,6 +90,12 @@ impl ProgramTables {
         let has = |exec: &ExecId| self.execs[exec.index()].operands.iter().any(|operand| operand.value == gradients);
         let is_update = |exec: &ExecId| self.execs[exec.index()].kind == TaskKind::Update;
         self.execs_of(device).filter(is_update).find(has)
+    }
+
+    /// The updates of a stage that a device runs, but for those of weights that other stages share.
+    pub(crate) fn updates_of(&self, stage: StageId, device: DeviceId) -> impl Iterator<Item = ExecId> {
+        let own = self.weights.iter().filter(move |group| group.stages == [stage]);
+        own.filter_map(move |group| self.update_with(group.gradients?, device))
     }
 
     /// Whether the devices that hold these gradients divide what they are for.

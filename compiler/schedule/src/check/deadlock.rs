@@ -53,11 +53,16 @@ enum SumWait {
     Updates,
     /// That others have taken the total from its buffer.
     Given,
+    /// That another device joins the sum that an update before it waits for.
+    Joins,
 }
 
 impl SumWait {
     fn of(dependencies: &Dependencies, at: Task, input: Task) -> Option<Self> {
         let sums = dependencies.sums();
+        if dependencies.update_inputs(at).contains(&input) {
+            return Some(Self::Joins);
+        }
         if dependencies.sum_before(at) == Some(input) {
             return Some(Self::Adds);
         }
@@ -70,6 +75,7 @@ impl SumWait {
         match self {
             Self::Adds => format!("whose sum of gradients travels on to {device}"),
             Self::Updates => format!("whose sum of gradients {device} updates {} with before", needs.stage),
+            Self::Joins => format!("behind which its device joins a sum that an update of {device} waits for before"),
             Self::Given => format!("behind which the sum of gradients is taken from {device}"),
         }
     }
@@ -266,6 +272,10 @@ fn describe(schedule: &Schedule, cycle: &[Wait]) -> Diagnostic {
     };
     let span = schedule.origins[usize::from(first.at.origin)];
     let found = Diagnostic { labels, notes, ..Diagnostic::error(Code::Deadlock, span, "", message) };
+    if let Some(wait) = cycle.iter().find(|wait| wait.sum == Some(SumWait::Joins)) {
+        let before = name(wait.at.task);
+        return found.help(format!("let that update stand behind `{before}` in the order of {}", queue(wait.device)));
+    }
     match cycle.iter().find(|wait| wait.of_at != wait.needs) {
         Some(Wait { of, needs, of_at, .. }) => {
             found.help(format!("let {} run `{}` before `{}`", queue(*of), name(needs.task), name(of_at.task)))

@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 /// One diagnostic per group of devices that wait for each other.
 pub fn check(schedule: &Schedule, table: TaskTable) -> Result<Order, Diagnostics> {
     let dependencies = Dependencies::of(schedule);
+    super::step_tasks::check(schedule, &dependencies)?;
     let progress = run(schedule, &dependencies, &table);
     if progress.n_tasks == schedule.n_tasks() {
         super::swaps::check(schedule, &dependencies)?;

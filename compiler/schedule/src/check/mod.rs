@@ -10,6 +10,7 @@ pub mod memory;
 pub mod placement;
 pub mod requirements;
 pub mod starts;
+mod step_tasks;
 pub mod stuck;
 mod swaps;
 #[cfg(test)]

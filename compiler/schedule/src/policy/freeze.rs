@@ -39,6 +39,8 @@ pub fn freeze(schedule: &mut Schedule, graph: &StageGraph, is_frozen: impl Fn(St
     }
     // What keeps nothing has nothing that could leave.
     schedule.swaps.retain(|stage| all.has_backward(stage));
+    // What stays as it is has no gradients.
+    schedule.step_tasks.retain(|stage| !all.is_frozen(stage));
     schedule.activations = schedule.activations.without(&all, schedule.n_stages());
     schedule.frozen = all;
 }

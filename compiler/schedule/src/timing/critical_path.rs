@@ -79,6 +79,12 @@ pub fn critical_path(schedule: &Schedule, order: &Order, costs: &Costs, timeline
                 path.transfers += latency;
                 Some(input)
             }
+            // It waited for a lane that carried other transfers.
+            (None, None) if timeline.causes.contains_key(&(slot.device, slot.position)) => {
+                let cause = timeline.causes[&(slot.device, slot.position)];
+                path.transfers += start - timeline.end(cause);
+                Some(cause)
+            }
             // Weights were gathered, and others joined late, or it took its time.
             (None, None) if timeline.gathered.contains_key(&(slot.device, slot.position)) => {
                 let after = timeline.gathered[&(slot.device, slot.position)];

@@ -10,12 +10,14 @@ pub struct Latency {
     usual: Ticks,
     /// Links that take another time, the lower device first, ascending.
     links: Vec<((DeviceId, DeviceId), Ticks)>,
+    /// How long a sum of gradients takes, if that is said.
+    sum: Option<Ticks>,
 }
 
 impl Latency {
     /// The same for every link.
     pub fn uniform(usual: Ticks) -> Self {
-        Self { usual, links: Vec::new() }
+        Self { usual, ..Self::default() }
     }
 
     /// The same, but for some links; of several numbers for one link, the last one holds.
@@ -25,7 +27,24 @@ impl Latency {
         links.reverse();
         links.sort_by_key(|(ends, _)| *ends);
         links.dedup_by_key(|(ends, _)| *ends);
-        Self { usual, links }
+        Self { usual, links, sum: None }
+    }
+
+    /// The same, and how long a sum of gradients takes, if that is said.
+    #[must_use]
+    pub fn with_sum(self, sum: Option<Ticks>) -> Self {
+        Self { sum, ..self }
+    }
+
+    /// How long a sum takes from when one of its members joins: as long as a transfer to the farthest of the others,
+    /// unless it is said.
+    pub fn of_sum(&self, member: DeviceId, members: impl Iterator<Item = DeviceId>) -> Ticks {
+        self.sum.unwrap_or_else(|| self.farthest(member, members))
+    }
+
+    /// How long a sum of gradients takes, if that is said.
+    pub const fn sum(&self) -> Option<Ticks> {
+        self.sum
     }
 
     /// What every link takes, if all take the same.

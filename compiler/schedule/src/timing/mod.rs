@@ -6,6 +6,7 @@ pub mod costs;
 pub mod critical_path;
 pub mod durations;
 pub mod latency;
+pub mod links;
 pub mod reductions;
 pub mod sharing;
 pub mod speeds;

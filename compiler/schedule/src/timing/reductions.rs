@@ -15,6 +15,8 @@ pub struct Reduction {
     pub stage: StageId,
     /// The devices that hold the weights, ascending.
     pub members: Vec<Member>,
+    /// When lanes begin to carry it, if they do.
+    pub begins: Option<Ticks>,
     /// When all have the sum.
     pub end: Ticks,
     /// The task after which a member joins that the others wait for longest.
@@ -41,7 +43,7 @@ impl Reduction {
     /// Ends when what the last member adds has come to all others.
     pub fn conclude(&mut self, timeline: &Timeline, latency: &Latency) {
         let all = || self.members.iter().map(|member| member.device);
-        let ends = |member: &&Member| member.joins(timeline) + latency.farthest(member.device, all());
+        let ends = |member: &&Member| member.joins(timeline) + latency.of_sum(member.device, all());
         // Of several that the others wait for, the first device.
         let last = self.members.iter().rev().max_by_key(ends);
         let end = last.as_ref().map_or(Ticks::ZERO, ends);

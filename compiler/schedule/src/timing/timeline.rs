@@ -9,7 +9,7 @@ use crate::schedule::Schedule;
 use crate::timing::durations::Costs;
 use crate::timing::latency::Latency;
 use crate::timing::reductions::{Member, Reduction};
-use crate::timing::{sharing, swaps};
+use crate::timing::{links, sharing, swaps};
 use crate::units::Ticks;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::instruction::Direction;
@@ -34,8 +34,10 @@ pub struct Timeline {
     /// Copies between devices and their hosts, or of activations that are evicted and fetched, device by device, in the
     /// order in which each queues them.
     pub copies: Vec<Copied>,
-    /// What several devices do together, a part for each of them.
+    /// What several devices do together, a part for each of them; and transfers that take turns on lanes.
     pub collectives: Vec<Collected>,
+    /// By task, if transfers take turns on lanes: the task that it waited for last.
+    pub causes: BTreeMap<(DeviceId, u32), Position>,
 }
 
 /// A device's part of what it does together with others.
@@ -47,6 +49,8 @@ pub struct Collected {
     pub what: Together,
     /// Whose weights or gradients they are, where that is one stage.
     pub stage: Option<StageId>,
+    /// The lane that carries it, by position among all.
+    pub lane: Option<usize>,
     /// When it joins.
     pub start: Ticks,
     /// When every member has the result.
@@ -61,6 +65,8 @@ pipe_ir::words! {
         Sum "sum of gradients"
         /// Shares of weights come together.
         Weights "gathering of weights"
+        /// What a task made goes to another device.
+        Transfer "transfer"
     }
 }
 
@@ -95,6 +101,9 @@ pub fn simulate(schedule: &Schedule, order: &Order, costs: &Costs) -> Timeline {
     if shares(schedule, costs) {
         return sharing::simulate(schedule, order, costs).0;
     }
+    if !schedule.carried.is_empty() {
+        return links::simulate(schedule, order, costs, &mut []);
+    }
     if !schedule.swaps.is_empty() {
         return swaps::simulate(schedule, order, costs).0;
     }
@@ -117,7 +126,10 @@ pub fn simulate_with_updates(schedule: &Schedule, order: &Order, costs: &Costs) 
 
 /// Whether devices share processors. Devices with lanes have their own, and those whose activations wait elsewhere.
 fn shares(schedule: &Schedule, costs: &Costs) -> bool {
-    schedule.parts.lanes().is_empty() && schedule.swaps.is_empty() && costs.sharing.binds(schedule.n_devices())
+    schedule.parts.lanes().is_empty()
+        && schedule.swaps.is_empty()
+        && schedule.carried.is_empty()
+        && costs.sharing.binds(schedule.n_devices())
 }
 
 /// What the start of a task waits for.
@@ -191,6 +203,7 @@ impl Timeline {
                 device: member.device,
                 what: Together::Weights,
                 stage: Some(one.stage),
+                lane: None,
                 start,
                 end,
             };
@@ -198,14 +211,15 @@ impl Timeline {
         }
     }
 
-    /// Notes which device joins which of some reductions when.
-    pub fn join(&mut self, reductions: &[Reduction]) {
+    /// Notes which device joins which of some reductions when. `lane` is the one that carries them, if one does.
+    pub fn join(&mut self, reductions: &[Reduction], lane: Option<usize>) {
         for one in reductions {
             let part = |member: &Member| Collected {
                 device: member.device,
                 what: Together::Sum,
                 stage: Some(one.stage),
-                start: member.joins(self),
+                lane: one.begins.and(lane),
+                start: one.begins.unwrap_or_else(|| member.joins(self)),
                 end: one.end,
             };
             let parts: Vec<Collected> = one.members.iter().map(part).collect();

@@ -120,6 +120,15 @@ fn unsearchable(schedule: &Schedule, costs: &Costs) -> Option<(&'static str, &'s
     if !schedule.swaps.is_empty() {
         return Some(("it evicts activations", "leave `evict` and `fetch` out: the search counts all on the devices"));
     }
+    if !schedule.carried.is_empty() {
+        return Some(("its transfers take turns on a lane", "leave `send` and `reduce` out of the line `lane`"));
+    }
+    if !schedule.step_tasks.is_empty() {
+        return Some((
+            "it places sums of gradients or updates",
+            "leave `reduce` and `update` out: sums follow by themselves",
+        ));
+    }
     if !schedule.recomputed_microbatches().is_empty() {
         let help = "leave that out, and let the search choose stages that recompute with `--may-recompute`";
         return Some(("some of its stages recompute only some microbatches", help));

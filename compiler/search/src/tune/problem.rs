@@ -99,6 +99,10 @@ pub fn problem(
         let message = format!("`{}` evicts activations, and layouts keep them on their devices", schedule.name);
         return Err(refuse(pipeline.span, "evicts", message, "leave `evict` and `fetch` out"));
     }
+    if !schedule.carried.is_empty() || !schedule.step_tasks.is_empty() {
+        let message = format!("`{}` places sums or transfers, and layouts place them by themselves", schedule.name);
+        return Err(refuse(pipeline.span, "places them", message, "leave `reduce`, `update` and what lanes carry out"));
+    }
     if schedule.frozen.any() {
         let message = format!("some stages of `{}` are frozen, and layouts are for stages that train", pipeline.name);
         return Err(refuse(pipeline.span, "frozen", message, "leave `frozen` out"));

@@ -4,6 +4,7 @@ mod expr;
 mod model;
 mod pipeline;
 mod schedule;
+mod step_task;
 mod swap;
 mod weights;
 
@@ -14,6 +15,7 @@ pub use schedule::{
     Block, BlockTask, FrozenStages, Function, FunctionBody, Lane, Order, PartItem, PartList, Reads, Schedule,
     ScheduleItem, SlotDuration, StageParts, Statement, Swap,
 };
+pub use step_task::{Carried, StepTaskKind};
 pub use swap::SwapKind;
 pub use weights::Weights;
 

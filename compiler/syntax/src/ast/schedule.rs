@@ -1,6 +1,6 @@
 //! The syntax tree of schedules.
 
-use super::{Call, Expr, Let, Name, Parameter, Section, SwapKind, Weights};
+use super::{Call, Carried, Expr, Let, Name, Parameter, Section, StepTaskKind, SwapKind, Weights};
 use crate::source::Span;
 use pipe_ir::task::TaskKind;
 
@@ -84,11 +84,13 @@ pub enum ScheduleItem {
     },
 }
 
-/// `lane link`: a queue beside compute on each device.
+/// `lane link`, or `lane link: send, reduce`: a queue beside compute on each device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Lane {
     /// Its name.
     pub name: Name,
+    /// What takes turns there beside parts, each with its word.
+    pub carries: Vec<(Carried, Span)>,
     /// The whole item.
     pub span: Span,
 }
@@ -338,6 +340,15 @@ pub enum Statement {
         microbatch: Option<Expr>,
         /// Of which slice of it.
         slice: Option<Expr>,
+        /// The whole statement.
+        span: Span,
+    },
+    /// `reduce[stage]` or `update[stage]`: what a device does once a step with the gradients of a stage.
+    StepTask {
+        /// What.
+        kind: StepTaskKind,
+        /// Of which stage.
+        stage: Expr,
         /// The whole statement.
         span: Span,
     },

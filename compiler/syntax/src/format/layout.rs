@@ -169,7 +169,7 @@ impl LineBreaker<'_, '_> {
         let mut task_before = false;
         for item in items {
             let first = &self.tokens[item.tokens.start];
-            let is_task = matches!(item.rule, Rule::task | Rule::pair | Rule::movement);
+            let is_task = matches!(item.rule, Rule::task | Rule::pair | Rule::movement | Rule::step_task);
             let stays = task_before && is_task && first.newlines == 0 && first.comments.is_empty();
             if stays && self.fits(&item.tokens, Before::Space) {
                 self.node(item, Before::Space);

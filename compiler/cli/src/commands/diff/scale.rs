@@ -39,12 +39,14 @@ pub(crate) fn scaled(schedule: &Schedule, costs: &Costs, measured: &Measured) ->
 fn scaled_latency(schedule: &Schedule, latency: &Latency, scale: &dyn Fn(&Ticks) -> Ticks) -> Latency {
     let times: Vec<Ticks> = latency.times().map(scale).collect();
     let [rest @ .., usual] = &times[..] else { return Latency::default() };
+    let sum = latency.sum().as_ref().map(scale);
     if rest.is_empty() {
-        return Latency::uniform(*usual);
+        return Latency::uniform(*usual).with_sum(sum);
     }
     let devices = || (0..schedule.n_devices()).map(DeviceId::from_index);
     let pairs = devices().flat_map(|one| devices().filter(move |other| one < *other).map(move |other| (one, other)));
-    Latency::with_links(*usual, pairs.map(|(one, other)| (one, other, scale(&latency.between(one, other)))))
+    let links = pairs.map(|(one, other)| (one, other, scale(&latency.between(one, other))));
+    Latency::with_links(*usual, links).with_sum(sum)
 }
 
 /// Whether two compilations order the same tasks alike.

@@ -3,6 +3,7 @@
 use pipe_model::pipeline::Pipeline;
 use pipe_schedule::policy::offload::Wanted;
 use pipe_schedule::schedule::Schedule;
+use pipe_schedule::step_tasks::StepTaskKind;
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::limits::Report;
 use pipe_syntax::source::Span;
@@ -29,6 +30,17 @@ pub(super) fn check(
     if let Some(schedule) = schedule.filter(|schedule| !schedule.parts.lanes().is_empty()) {
         let message = format!("`{}` runs parts on lanes, and copies to hosts do not wait for lanes", schedule.name);
         return refuse("beside lanes", message, "leave `offload` out, or `on` in the line `parts`");
+    }
+    if let Some(schedule) = schedule.filter(|schedule| !schedule.carried.is_empty()) {
+        let message =
+            format!("transfers of `{}` take turns on lanes, and copies to hosts do not count that", schedule.name);
+        return refuse("beside lanes", message, "leave `offload` out, or `send` and `reduce` in the line `lane`");
+    }
+    let update = schedule.and_then(|schedule| schedule.step_tasks.first(StepTaskKind::Update));
+    if let Some((schedule, _)) = schedule.zip(update).filter(|_| offload.state()) {
+        let message =
+            format!("`{}` says where updates stand, and what hosts keep has places of its own", schedule.name);
+        return refuse("beside `update`", message, "leave `update` out of the order, or `offload` out");
     }
     let state = pipeline.training.as_ref().map(|training| training.optimizer.state_per_parameter());
     if offload.optimizer && pipeline.model.is_some() && state.unwrap_or(0) == 0 {

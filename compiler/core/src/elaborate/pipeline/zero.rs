@@ -3,6 +3,7 @@
 use pipe_model::pipeline::Pipeline;
 use pipe_schedule::policy::zero::Zero;
 use pipe_schedule::schedule::Schedule;
+use pipe_schedule::step_tasks::StepTaskKind;
 use pipe_syntax::ast::{Call, Expr};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::edits;
@@ -60,6 +61,18 @@ pub(super) fn check(
         let message =
             format!("`{}` runs parts on lanes, and weights in shares are not gathered for these", schedule.name);
         return refuse("beside lanes", message, "use `zero 2`, or leave `on` out of the line `parts`");
+    }
+    if zero.parameters() && !schedule.carried.is_empty() {
+        let message =
+            format!("transfers of `{}` take turns on lanes, and gathered weights do not count that", schedule.name);
+        return refuse("beside lanes", message, "use `zero 2`, or leave `send` and `reduce` out of the line `lane`");
+    }
+    if zero.gradients() && schedule.step_tasks.first(StepTaskKind::Update).is_some() {
+        let message = format!(
+            "`{}` says where updates stand, and gradients that leave are used as soon as summed",
+            schedule.name
+        );
+        return refuse("beside `update`", message, "use `zero 1`, or leave `update` out of the order");
     }
     if let Some(window) = &schedule.window {
         let word = window.weights.word();

@@ -8,7 +8,6 @@ use pipe_ir::ids::{MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::block::period::turn;
 use pipe_schedule::schedule::{Block, BlockTask, ScheduledTask};
-use pipe_schedule::swaps::Swaps;
 use pipe_syntax::ast::{self, Expr, ExprKind, SlotDuration};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::scope::Fault;
@@ -137,7 +136,7 @@ pub(super) fn write<'a>(
         free.fill(&waiting, &graph.unwrap_or_default(), &mut block.slots, &mut writer.report);
     }
     let window = if writer.report.is_empty() { super::window::window(writer, &block, per_step) } else { None };
-    Ok(WrittenOrders { orders: repeated(writer, &block), swaps: Swaps::default(), block: Some(block), window })
+    Ok(WrittenOrders { orders: repeated(writer, &block), block: Some(block), window, ..WrittenOrders::default() })
 }
 
 /// How many microbatches are written out: all, or those of a turn.

@@ -250,7 +250,11 @@ pub(super) fn variables_of<'a>(body: &'a [Statement], names: &mut Vec<&'a ast::N
                 branches.iter().for_each(|(_, body)| variables_of(body, names));
                 variables_of(otherwise, names);
             }
-            Statement::Task { .. } | Statement::Pair { .. } | Statement::Movement { .. } | Statement::Call(_) => {}
+            Statement::Task { .. }
+            | Statement::Pair { .. }
+            | Statement::Movement { .. }
+            | Statement::StepTask { .. }
+            | Statement::Call(_) => {}
         }
     }
 }

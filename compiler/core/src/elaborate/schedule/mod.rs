@@ -5,6 +5,7 @@ mod fill;
 mod frozen;
 mod items;
 mod loops;
+mod marks;
 mod order;
 pub(in crate::elaborate) mod parts;
 mod period;
@@ -31,6 +32,7 @@ use pipe_schedule::policy::frozen::Frozen;
 use pipe_schedule::schedule::{Block, Schedule, ScheduledTask};
 use pipe_schedule::slices::Slices;
 use pipe_schedule::stage_graph::StageGraph;
+use pipe_schedule::step_tasks::StepTasks;
 use pipe_schedule::swaps::Swaps;
 use pipe_schedule::window::Window;
 use pipe_syntax::ast::{self, Expr, Weights};
@@ -121,9 +123,11 @@ pub(super) struct Writer<'a> {
 }
 
 /// Orders of all devices, and the block that they repeat.
+#[derive(Default)]
 pub(super) struct WrittenOrders {
     pub orders: Vec<Vec<ScheduledTask>>,
     swaps: Swaps,
+    step_tasks: StepTasks,
     pub(super) block: Option<Block>,
     pub window: Option<Window>,
 }
@@ -199,6 +203,8 @@ impl<'a> Writer<'a> {
             let line = swap::line(&mut self, line, n_stages);
             self.swap = self.report.take(line);
         }
+        let carried = parts::carried(items, setting.parts);
+        let carried = self.report.take(carried).unwrap_or_default();
         let parts = parts::parts(&mut self, items, setting.parts, n_stages);
         let Some(parts) = self.report.take(parts) else { return Err(self.report.into_errors()) };
         let outside = setting.parts.and_then(|outside| outside.parts);
@@ -215,14 +221,13 @@ impl<'a> Writer<'a> {
             Body::Order(order) => order::write(&mut self, order, place.span),
         };
         let written = self.report.take(written);
-        let mut written =
-            written.unwrap_or(WrittenOrders { orders: Vec::new(), swaps: Swaps::default(), block: None, window: None });
+        let mut written = written.unwrap_or_default();
         if let Some(parts) = later {
             let orders = parts::divided(written.orders, &parts, self.n_devices as usize);
-            written = WrittenOrders { orders, swaps: Swaps::default(), block: None, window: None };
+            written = WrittenOrders { orders, ..WrittenOrders::default() };
             self.divide(parts);
         }
-        let WrittenOrders { orders, swaps, block, window } = written;
+        let WrittenOrders { orders, swaps, step_tasks, block, window } = written;
         let graph = self.graph();
         let activations = Activations::of_parts(&self.parts).sliced(&self.shares).unwrap_or_default();
         let mut schedule = Schedule {
@@ -239,6 +244,8 @@ impl<'a> Writer<'a> {
             placement_span: place.span,
             orders,
             swaps,
+            step_tasks,
+            carried,
             origins: std::mem::take(&mut self.origins),
             block,
             frozen: Frozen::default(),

@@ -4,7 +4,8 @@ use super::loops::empty;
 use super::swap::{self, Movement};
 use super::{Writer, WrittenOrders, run};
 use pipe_ir::task::TaskKind;
-use pipe_schedule::swaps::{SwapKind, Swaps};
+use pipe_schedule::step_tasks::StepTaskKind;
+use pipe_schedule::swaps::SwapKind;
 use pipe_syntax::ast::{self, Expr, ExprKind, FunctionBody, Statement};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::errors::cyclic;
@@ -22,6 +23,7 @@ pub(super) enum Step<'a> {
     If { branches: Vec<(Resolved<'a>, Body<'a>)>, otherwise: Body<'a> },
     Task(Line<'a>),
     Move(Movement<'a>),
+    Once(Once<'a>),
     Call { called: Called<'a>, body: Rc<Body<'a>> },
     Pair { body: Body<'a>, span: Span },
 }
@@ -37,6 +39,14 @@ pub(super) struct Line<'a> {
     pub(super) span: Span,
 }
 
+/// `reduce` or `update`.
+pub(super) struct Once<'a> {
+    pub(super) kind: StepTaskKind,
+    pub(super) stage: Resolved<'a>,
+    pub(super) origin: u16,
+    pub(super) span: Span,
+}
+
 /// Statements, and the variables that live as long as they are run.
 pub(super) struct Body<'a> {
     pub(super) steps: Vec<Step<'a>>,
@@ -48,11 +58,10 @@ pub(super) fn write<'a>(writer: &mut Writer<'a>, order: &'a ast::Order, place: S
     let device = writer.variable(&order.device)?;
     let body = resolve(writer, &order.body)?;
     resolve_uncalled(writer);
-    let (mut orders, mut swaps) = (Vec::new(), Swaps::default());
-    if writer.report.is_empty() {
-        (orders, swaps) = run::run(writer, (order, device, &body), place);
+    if !writer.report.is_empty() {
+        return Ok(WrittenOrders::default());
     }
-    Ok(WrittenOrders { orders, swaps, block: None, window: None })
+    Ok(run::run(writer, (order, device, &body), place))
 }
 
 impl Body<'_> {
@@ -60,7 +69,7 @@ impl Body<'_> {
     pub(super) fn kinds(&self, found: &mut BTreeSet<TaskKind>) {
         for step in &self.steps {
             match step {
-                Step::Let { .. } | Step::Move(_) => {}
+                Step::Let { .. } | Step::Move(_) | Step::Once(_) => {}
                 Step::Repeat { body, .. } | Step::For { body, .. } | Step::Pair { body, .. } => body.kinds(found),
                 Step::If { branches, otherwise } => {
                     branches.iter().for_each(|(_, body)| body.kinds(found));
@@ -104,6 +113,11 @@ pub(super) fn resolve<'a>(writer: &mut Writer<'a>, statements: &'a [Statement]) 
             Statement::Pair { halves, span } => pair_step(writer, halves, *span),
             Statement::Movement { kind, stage, microbatch, slice, span } => {
                 movement_step(writer, *kind, [Some(stage), microbatch.as_ref(), slice.as_ref()], *span)
+            }
+            Statement::StepTask { kind, stage, span } => {
+                let (kind, span, origin) = (*kind, *span, writer.origin(*span)?);
+                let stage = writer.scope.number(stage);
+                stage.map(|stage| Some(Step::Once(Once { kind, stage, origin, span })))
             }
             Statement::Task { kind, part, stage, microbatch, slice, span } => {
                 let origin = writer.origin(*span)?;

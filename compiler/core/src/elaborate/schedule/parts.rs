@@ -6,6 +6,7 @@ use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::parts::{Named, StageParts};
 use pipe_schedule::schedule::ScheduledTask;
+use pipe_schedule::step_tasks::{Carried, CarriedLanes};
 use pipe_syntax::ast::{self, Expr, PartItem, PartList};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::evaluate::Rule;
@@ -42,6 +43,35 @@ enum Asked {
     Number,
 }
 
+/// The lanes that the schedule and its pipeline declare.
+fn declared<'a>(items: &Items<'a>, outside: Option<PipelineParts<'a>>) -> Vec<&'a ast::Lane> {
+    let of_pipeline = outside.map_or(&[][..], |outside| outside.lanes);
+    items.lanes.iter().chain(of_pipeline).copied().collect()
+}
+
+/// What takes turns on lanes beside parts.
+///
+/// # Errors
+/// If two lanes have one name, or carry the same.
+pub(super) fn carried<'a>(items: &Items<'a>, outside: Option<PipelineParts<'a>>) -> Result<CarriedLanes, Fault> {
+    let lanes = declared(items, outside);
+    check_lanes(&lanes)?;
+    let mut of = [None; Carried::ALL.len()];
+    let mut said: [Option<Span>; Carried::ALL.len()] = of.map(|_: Option<usize>| None);
+    for (place, lane) in lanes.iter().enumerate() {
+        for (carried, span) in &lane.carries {
+            if let Some(first) = said[*carried as usize].replace(*span) {
+                let word = carried.word();
+                let message = format!("`{word}` is on two lanes, and takes turns on one");
+                let error = Diagnostic::error(Code::RepeatedItem, *span, "named again", message);
+                return Err(Box::new(error.label(first, "named here")));
+            }
+            of[*carried as usize] = Some(place);
+        }
+    }
+    Ok(CarriedLanes::new(lanes.iter().map(|lane| Arc::from(lane.name.text.as_str())).collect(), of))
+}
+
 /// The parts of all stages, as the schedule or its pipeline names them. Empty if neither does.
 pub(super) fn parts<'a>(
     writer: &mut Writer<'a>,
@@ -49,8 +79,7 @@ pub(super) fn parts<'a>(
     outside: Option<PipelineParts<'a>>,
     n_stages: u32,
 ) -> Result<StageParts, Fault> {
-    let of_pipeline = outside.map_or(&[][..], |outside| outside.lanes);
-    let lanes: Vec<&ast::Lane> = items.lanes.iter().chain(of_pipeline).copied().collect();
+    let lanes = declared(items, outside);
     let line = match (items.parts, outside.and_then(|outside| outside.parts)) {
         (None, None) => return Ok(StageParts::default()),
         (Some(own), Some(other)) => {
@@ -61,7 +90,6 @@ pub(super) fn parts<'a>(
         }
         (Some(line), _) | (None, Some(line)) => line,
     };
-    check_lanes(&lanes)?;
     if let Some((weights, span)) = writer.weights {
         let message = format!("`weights {}` runs whole stages, and this schedule names parts of them", weights.word());
         let error = Diagnostic::error(Code::RepeatedItem, line.span, "names parts", message);

@@ -1,15 +1,16 @@
 //! Runs the statements of an `order` for every device, and writes down the tasks that they name.
 
 use super::loops::idle::IdleLoop;
-use super::order::{Body, Line, Step};
+use super::marks::{Mark, Marks, stage_here};
+use super::order::{Body, Line, Once, Step};
 use super::refused_task::{self, Loop};
 use super::swap::{Movement, WrittenSwaps};
-use super::{Writer, parts};
+use super::{Writer, WrittenOrders, parts};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::placement::names;
 use pipe_schedule::schedule::ScheduledTask;
-use pipe_schedule::swaps::Swaps;
+use pipe_schedule::step_tasks::StepTask;
 use pipe_syntax::ast;
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::scope::{Fault, Resolved};
@@ -23,13 +24,13 @@ const TURN: u64 = 16;
 /// What it costs to refuse a task. Nothing comes of the schedule any more, so there need not be many.
 const REFUSAL: u64 = 20_000;
 
-/// The orders of all devices, followed by the orders of their lanes, and what leaves and comes back. `place` is the
+/// The orders of all devices, followed by the orders of their lanes, and what stands between tasks. `place` is the
 /// line with the homes of stages.
 pub(super) fn run<'a>(
     writer: &mut Writer<'a>,
     (order, device, body): (&'a ast::Order, usize, &Body<'a>),
     place: Span,
-) -> (Vec<Vec<ScheduledTask>>, Swaps) {
+) -> WrittenOrders {
     let is_counted_apart = writer.placement.is_replicated() || writer.placement.spread_stage().is_some();
     let next = TaskKind::ALL.map(|_| vec![0; writer.placement.n_stages()]);
     let swaps = WrittenSwaps::new(writer.n_stages());
@@ -44,6 +45,7 @@ pub(super) fn run<'a>(
         order: Vec::new(),
         several: BTreeMap::new(),
         swaps,
+        marks: Marks::default(),
         n_tasks: 0,
     };
     let n_queues = run.writer.n_devices as usize * (1 + run.writer.parts.lanes().len());
@@ -59,22 +61,24 @@ pub(super) fn run<'a>(
             }
         }
         let mut order = std::mem::take(&mut run.order);
-        run.swaps.end_list(&mut order);
+        let has_lanes = n_queues > run.writer.n_devices as usize;
+        run.marks.end_list(&mut order, has_lanes);
         if is_counted_apart {
             // Each replica, and each of several devices at once, counts its own microbatches.
             order.iter().for_each(|one| run.next.iter_mut().for_each(|next| next[one.task.stage.index()] = 0));
             run.fused.clear();
             run.several.clear();
         }
-        if n_queues == run.writer.n_devices as usize {
+        if !has_lanes {
             orders[run.device.index()] = order;
             continue;
         }
-        for (at, one) in (0..).zip(order) {
-            orders[run.queue(one.task.stage).index()].push(ScheduledTask { at, ..one });
+        for one in order {
+            orders[run.queue(one.task.stage).index()].push(one);
         }
     }
-    (orders, run.swaps.finish())
+    let (swaps, step_tasks) = run.marks.finish();
+    WrittenOrders { orders, swaps: run.swaps.finish(swaps), step_tasks, block: None, window: None }
 }
 
 /// The state of a run through the statements.
@@ -100,6 +104,8 @@ struct Run<'w, 'a> {
     several: BTreeMap<(TaskKind, usize, [i64; 2]), u32>,
     /// What leaves and comes back.
     swaps: WrittenSwaps,
+    /// What stands between tasks.
+    marks: Marks,
     /// Of all devices, what leaves and comes back counted too.
     n_tasks: u64,
 }
@@ -162,6 +168,7 @@ impl<'a> Run<'_, 'a> {
             }
             Step::Task(line) => self.task(line),
             Step::Move(movement) => self.movement(movement),
+            Step::Once(once) => self.once(once),
             Step::Call { called, body } => {
                 let before = self.writer.machine.bind(&self.writer.scope, called.slot, &called.arguments)?;
                 let result = self.body(body);
@@ -286,9 +293,34 @@ impl<'a> Run<'_, 'a> {
         if self.n_tasks > MAX_TASKS {
             return tasks(u128::from(self.n_tasks), movement.span);
         }
-        if let Some(refused) = self.swaps.run(self.writer, movement, (self.device, self.order.len()))? {
-            self.writer.report.add(refused);
-            self.writer.machine.spend(REFUSAL, movement.stage.expr)?;
+        match self.swaps.run(self.writer, movement, self.device)? {
+            Ok(swap) => self.marks.push(self.order.len(), Mark::Swap(swap)),
+            Err(refused) => {
+                self.writer.report.add(refused);
+                self.writer.machine.spend(REFUSAL, movement.stage.expr)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a sum of gradients or an update: of each part that the device computes, if the stage has parts.
+    fn once(&mut self, once: &Once<'a>) -> Result<(), Fault> {
+        self.n_tasks += 1;
+        if self.n_tasks > MAX_TASKS {
+            return tasks(u128::from(self.n_tasks), once.span);
+        }
+        let stage = match stage_here(self.writer, (once.kind.word(), &once.stage, once.span), self.device)? {
+            Ok(stage) => stage,
+            Err(refused) => {
+                self.writer.report.add(refused);
+                return self.writer.machine.spend(REFUSAL, once.stage.expr);
+            }
+        };
+        let parts = Rc::clone(&self.writer.parts);
+        for rows in parts.positions(stage).filter(|rows| !parts::is_on_lane(&parts, rows.start)) {
+            let stage = StageId::from_index(parts.of_device(&rows, self.device));
+            let task = StepTask { kind: once.kind, stage, at: 0, origin: once.origin };
+            self.marks.push(self.order.len(), Mark::StepTask(task));
         }
         Ok(())
     }

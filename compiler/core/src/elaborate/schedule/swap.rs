@@ -2,9 +2,9 @@
 
 use super::Writer;
 use super::items::{Body, Items};
+use super::marks::stage_here;
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_schedule::placement::names;
-use pipe_schedule::schedule::ScheduledTask;
 use pipe_schedule::swaps::{Home, Swap, SwapKind, Swaps};
 use pipe_syntax::ast;
 use pipe_syntax::diagnostic::{Code, Diagnostic};
@@ -84,61 +84,32 @@ struct Away {
 pub(super) struct WrittenSwaps {
     away: BTreeMap<StageId, Away>,
     homes: Vec<Option<Home>>,
-    lists: Vec<Vec<Swap>>,
-    /// Of the device at hand: how many tasks stand before each swap.
-    own: Vec<(usize, Swap)>,
 }
 
 impl WrittenSwaps {
     pub(super) fn new(n_stages: usize) -> Self {
-        Self { away: BTreeMap::new(), homes: vec![None; n_stages], lists: Vec::new(), own: Vec::new() }
+        Self { away: BTreeMap::new(), homes: vec![None; n_stages] }
     }
 
-    /// All swaps.
-    pub(super) fn finish(self) -> Swaps {
-        Swaps::new(self.homes, self.lists)
+    /// All swaps, with those of each device.
+    pub(super) fn finish(self, lists: Vec<Vec<Swap>>) -> Swaps {
+        Swaps::new(self.homes, lists)
     }
 
-    /// Ends the list of a device: everything in it gets its place.
-    pub(super) fn end_list(&mut self, order: &mut [ScheduledTask]) {
-        let own = std::mem::take(&mut self.own);
-        let mut list = Vec::with_capacity(own.len());
-        let mut own = own.into_iter().peekable();
-        let mut at = 0;
-        let mut place = |swap: Option<Swap>, list: &mut Vec<Swap>| {
-            let place = at;
-            at += 1;
-            list.extend(swap.map(|swap| Swap { at: place, ..swap }));
-            place
-        };
-        if own.peek().is_some() {
-            for (position, one) in order.iter_mut().enumerate() {
-                while let Some((_, swap)) = own.next_if(|(before, _)| *before <= position) {
-                    place(Some(swap), &mut list);
-                }
-                one.at = place(None, &mut list);
-            }
-        }
-        for (_, swap) in own {
-            place(Some(swap), &mut list);
-        }
-        self.lists.push(list);
-    }
-
-    /// Runs a statement that stands behind the given tasks of a device. Returns the reason if it is refused.
+    /// Runs a statement of a device. Returns the reason if it is refused.
     pub(super) fn run<'a>(
         &mut self,
         writer: &mut Writer<'a>,
         movement: &Movement<'a>,
-        (device, tasks): (DeviceId, usize),
-    ) -> Result<Option<Diagnostic>, Fault> {
+        device: DeviceId,
+    ) -> Result<Result<Swap, Diagnostic>, Fault> {
         let stage = match self.stage(writer, movement, device)? {
             Ok(stage) => stage,
-            Err(refused) => return Ok(Some(refused)),
+            Err(refused) => return Ok(Err(refused)),
         };
         let microbatch = match self.microbatch(writer, movement, stage)? {
             Ok(microbatch) => microbatch,
-            Err(refused) => return Ok(Some(refused)),
+            Err(refused) => return Ok(Err(refused)),
         };
         let Movement { kind, origin, .. } = *movement;
         let away = self.away.entry(stage).or_default();
@@ -149,8 +120,7 @@ impl WrittenSwaps {
             }
             SwapKind::Fetch => away.out.retain(|out| *out != microbatch),
         }
-        self.own.push((tasks, Swap { kind, stage, microbatch: MicrobatchId(microbatch), at: 0, origin }));
-        Ok(None)
+        Ok(Ok(Swap { kind, stage, microbatch: MicrobatchId(microbatch), at: 0, origin }))
     }
 
     /// The stage, which lives on this device alone and has somewhere to wait.
@@ -160,24 +130,16 @@ impl WrittenSwaps {
         movement: &Movement<'a>,
         device: DeviceId,
     ) -> Result<Result<StageId, Diagnostic>, Fault> {
-        let (word, number) = (movement.kind.word(), writer.eval(&movement.stage)?);
-        let n_stages = writer.n_stages();
-        let error =
-            |code, label: String, message: String| Ok(Err(Diagnostic::error(code, movement.span, label, message)));
-        let Some(stage) = usize::try_from(number).ok().filter(|stage| *stage < n_stages).map(StageId::from_index)
-        else {
-            let message = format!("`{word}` names stage {number}, but stages are s0 to s{}", n_stages - 1);
-            return error(Code::TaskOutside, format!("this is {number} on {device}"), message);
+        let word = movement.kind.word();
+        let stage = match stage_here(writer, (word, &movement.stage, movement.span), device)? {
+            Ok(stage) => stage,
+            Err(refused) => return Ok(Err(refused)),
         };
         let homes = writer.placement.devices_of(stage);
         if homes.len() > 1 {
             let message = format!("{stage} lives on {}, and only what one device keeps can leave", names(homes));
-            return error(Code::WrongSwap, format!("of a stage on {} devices", homes.len()), message);
-        }
-        if !homes.contains(&device) {
-            let message =
-                format!("`{word}` of {stage} is in the order of {device}, but {stage} lives on {}", names(homes));
-            return error(Code::WrongDevice, format!("on {device} too"), message);
+            let label = format!("of a stage on {} devices", homes.len());
+            return Ok(Err(Diagnostic::error(Code::WrongSwap, movement.span, label, message)));
         }
         let Some(line) = &writer.swap else {
             return Ok(Err(without_line(movement.kind, movement.span)));

@@ -13,6 +13,7 @@ pub mod unused;
 use crate::ratio::Ratio;
 use crate::schedule::Schedule;
 use crate::stage_range::{in_brackets, stages, write_stages};
+use crate::step_tasks::StepTaskKind;
 use crate::swaps::SwapKind;
 use crate::timing::durations::{Costs, Times};
 use crate::timing::latency::Latency;
@@ -50,6 +51,8 @@ pub enum CostName {
     Copy,
     /// `evict` or `fetch`: an activation that goes to wait elsewhere, or comes back.
     Swap(SwapKind),
+    /// `reduce`: a sum of the gradients of a stage over its devices.
+    Reduce,
     /// `comm[0-1]`: a transfer between these two devices, either way, the lower one first.
     Link(DeviceId, DeviceId),
 }
@@ -75,11 +78,14 @@ impl FromStr for CostName {
             (_, "comm", None) => Ok(Self::Transfer),
             (_, "copy", None) => Ok(Self::Copy),
             (_, "comm", Some(place)) => link(place),
+            (_, "reduce", None) => Ok(Self::Reduce),
             (_, swap @ ("evict" | "fetch"), None) => Ok(Self::Swap(swap_kind(swap))),
-            (_, "evict" | "fetch" | "F & B" | "F & BW", Some(_)) => {
+            (_, "evict" | "fetch" | "reduce" | "F & B" | "F & BW", Some(_)) => {
                 Err(CostError(format!("`{name}` is the same for all stages")))
             }
-            _ => Err(CostError("known costs are F, B, W, BW, F&B, F&BW, R, U, comm, copy, evict and fetch".to_owned())),
+            _ => Err(CostError(
+                "known costs are F, B, W, BW, F&B, F&BW, R, U, comm, copy, evict, fetch and reduce".to_owned(),
+            )),
         }
     }
 }
@@ -100,6 +106,7 @@ impl fmt::Display for CostName {
             Self::Transfer => f.write_str("comm"),
             Self::Copy => f.write_str("copy"),
             Self::Swap(kind) => f.write_str(kind.word()),
+            Self::Reduce => f.write_str(StepTaskKind::Reduce.word()),
             Self::Link(one, other) => write!(f, "comm[{}-{}]", one.0, other.0),
         }
     }
@@ -136,6 +143,8 @@ pub struct StageCosts {
     pub copy: Option<Ticks>,
     /// To evict an activation, and to fetch it, by the position of [`SwapKind`]; nothing where it was not said.
     pub swaps: [Option<Ticks>; SwapKind::ALL.len()],
+    /// To add up the gradients of a stage over its devices; nothing where it was not said.
+    pub reduce: Option<Ticks>,
     /// All that was said, in the order of the text. Of entries about the same stage or link the
     /// last one holds, and each comes before those about all.
     pub entries: Vec<Entry>,
@@ -182,7 +191,7 @@ impl Default for StageCosts {
         tasks[TaskKind::Update.index()] = Ticks::ZERO;
         let (said, pairs) = ([false; TaskKind::ALL.len()], [None; TaskKind::ALL.len()]);
         let swaps = [None; SwapKind::ALL.len()];
-        Self { tasks, said, pairs, latency: None, copy: None, swaps, entries: Vec::new(), sharing: None }
+        Self { tasks, said, pairs, latency: None, copy: None, swaps, reduce: None, entries: Vec::new(), sharing: None }
     }
 }
 
@@ -236,6 +245,7 @@ impl StageCosts {
                 CostName::Transfer => costs.latency = Some(entry.time),
                 CostName::Copy => costs.copy = Some(entry.time),
                 CostName::Swap(kind) => costs.swaps[kind as usize] = Some(entry.time),
+                CostName::Reduce => costs.reduce = Some(entry.time),
                 CostName::Stages(..) | CostName::Part(_) | CostName::Link(..) => {}
             }
         }
@@ -254,6 +264,7 @@ impl StageCosts {
             CostName::Transfer | CostName::Link(..) => self.latency.is_none(),
             CostName::Copy => self.copy.is_none(),
             CostName::Swap(kind) => self.swaps[*kind as usize].is_none(),
+            CostName::Reduce => self.reduce.is_none(),
         };
         let entries = others.entries.into_iter().filter(is_open).chain(self.entries.iter().cloned()).collect();
         Self { sharing: self.sharing.or(others.sharing), ..Self::of(entries) }
@@ -361,7 +372,7 @@ pub fn of_stages(costs: &StageCosts, n_stages: usize) -> Costs {
         CostName::Link(one, other) => Some((one, other, entry.time)),
         _ => None,
     });
-    let latency = Latency::with_links(costs.latency.unwrap_or_default(), links);
+    let latency = Latency::with_links(costs.latency.unwrap_or_default(), links).with_sum(costs.reduce);
     let (copy, sharing) = (costs.copy.unwrap_or_default(), costs.sharing.clone().unwrap_or_default());
     let swaps = costs.swaps.map(Option::unwrap_or_default);
     Costs { tasks, each: all, pairs: costs.pairs, latency, copy, swaps, sharing }

@@ -141,6 +141,7 @@ impl Runs {
             }
             // Whole stages alone have activations that leave.
             CostName::Swap(_) => true,
+            CostName::Reduce => false,
             _ => false,
         }
     }

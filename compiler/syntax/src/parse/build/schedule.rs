@@ -2,8 +2,8 @@
 
 use super::{Builder, Parts, Rule, unexpected};
 use crate::ast::{
-    Block, BlockTask, FrozenStages, Function, FunctionBody, Lane, Name, Order, PartItem, PartList, Reads, ScheduleItem,
-    SlotDuration, StageParts, Statement, Swap, SwapKind, Weights,
+    Block, BlockTask, Carried, FrozenStages, Function, FunctionBody, Lane, Name, Order, PartItem, PartList, Reads,
+    ScheduleItem, SlotDuration, StageParts, Statement, StepTaskKind, Swap, SwapKind, Weights,
 };
 use crate::source::Span;
 use pest::iterators::Pair;
@@ -83,7 +83,12 @@ impl Builder<'_> {
 
     pub(super) fn lane(&mut self, pair: Pair<'_, Rule>) -> Lane {
         let span = self.span(&pair);
-        Lane { name: self.name(&Parts::of(pair).need()), span }
+        let mut parts = Parts::of(pair);
+        let name = self.name(&parts.need());
+        let carried = |word: Pair<'_, Rule>| {
+            (Carried::from_word(word.as_str()).expect("the grammar knows the same words"), self.span(&word))
+        };
+        Lane { name, carries: parts.map(carried).collect(), span }
     }
 
     pub(super) fn stage_parts(&mut self, pair: Pair<'_, Rule>) -> StageParts {
@@ -183,6 +188,11 @@ impl Builder<'_> {
                     slice: parts.next().map(|slice| self.expr(slice)),
                     span,
                 }
+            }
+            Rule::step_task => {
+                let mut parts = Parts::of(pair);
+                let kind = StepTaskKind::from_word(parts.need().as_str()).expect("the grammar knows the same words");
+                Statement::StepTask { kind, stage: self.expr(parts.need()), span }
             }
             Rule::statement_call => Statement::Call(self.call(Parts::of(pair).need())),
             Rule::pair => Statement::Pair { halves: Parts::of(pair).map(|task| self.statement(task)).collect(), span },

@@ -1,15 +1,18 @@
 //! Reductions: where the gradients of replicated weights are added up over the devices that hold them.
 //!
 //! A group of weights that lives on several devices has one reduction in a step. Each device joins
-//! it right after its last task that adds to these gradients. All reductions stand in one order, by
+//! it right after its last task that adds to these gradients, or where its order says `reduce`. All reductions stand in one order, by
 //! the time at which the last member could join, and every device joins its own in that order: so
 //! members never join two of them the other way round. Blocks that run on across steps have none:
 //! their partial sums travel from device to device.
+
+mod placed;
 
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::TaskKind;
 use pipe_model::stage_set::StageSet;
 use pipe_schedule::schedule::Schedule;
+use pipe_schedule::step_tasks::StepTaskKind;
 use pipe_schedule::timing::latency::Latency;
 use pipe_schedule::timing::reductions::{Member, Reduction};
 use pipe_schedule::timing::timeline::Timeline;
@@ -32,7 +35,7 @@ pub fn reductions(schedule: &Schedule, set: &StageSet, timeline: &Timeline, late
         if let (Some(gradients), false) = (group.gradients, group.stages.iter().all(is_together)) {
             let members = homes.into_iter().map(|device| Member { device, after: None }).collect();
             let stage = set.values[gradients.index()].stage;
-            all.push(Reduction { gradients, stage, members, end: Ticks::ZERO, last: None });
+            all.push(Reduction { gradients, stage, members, begins: None, end: Ticks::ZERO, last: None });
         }
     }
     if all.is_empty() {
@@ -40,6 +43,9 @@ pub fn reductions(schedule: &Schedule, set: &StageSet, timeline: &Timeline, late
     }
     add_last_contributions(schedule, set, &mut all);
     all.sort_by_key(|one| (one.members.iter().map(|member| member.joins(timeline)).max(), one.gradients));
+    if schedule.step_tasks.first(StepTaskKind::Reduce).is_some() {
+        all = placed::in_order(schedule, set, all);
+    }
     let mut joined: Vec<Option<u32>> = vec![None; schedule.n_devices()];
     for one in &mut all {
         for member in &mut one.members {
