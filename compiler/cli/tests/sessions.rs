@@ -274,6 +274,10 @@ fn sessions_go_as_their_files_say() {
     all.retain(|(name, _)| name.contains(&part) && (takes_all || !name.ends_with(".long.txt")));
     assert!(!all.is_empty(), "no session has `{part}` in its name");
     all.sort();
+    if !takes_all && part.is_empty() {
+        // A slice, as of other long tests: `.ci/full` takes all.
+        all = all.into_iter().step_by(2).collect();
+    }
     let (left, failed) = (Mutex::new(all), Mutex::new(Vec::new()));
     let work = || {
         let next = || left.lock().expect("nobody panics with it").pop();

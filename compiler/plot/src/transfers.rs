@@ -19,7 +19,7 @@ pub(super) fn all(basis: Basis<'_>, program: Option<&Program>, scale: &TickScale
     for slot in &order.sequence {
         for task in schedule.node(slot.device, slot.position as usize).iter().map(|one| one.task) {
             let sums: Vec<Task> = order.dependencies.sum_inputs(task).collect();
-            for input in order.dependencies.inputs(task) {
+            for input in order.dependencies.inputs_beside_updates(task) {
                 let is_sum = sums.contains(&input) && input.stage == task.stage;
                 let class = match input.kind {
                     _ if is_sum => Class::Sum,
@@ -63,7 +63,10 @@ impl ReadPoint {
         }
         let from = Position::new(schedule.device_of(input), order.position(input));
         let end = timeline.end(from);
-        let arrival = end + schedule.hop(&costs.latency, homes, &[self.slot.device]);
+        let carried = timeline.carried.get(&(from.device, from.position, device(self.slot.device)));
+        let hop = schedule.hop(&costs.latency, homes, &[self.slot.device]);
+        // It may wait for its turn on a lane.
+        let [end, arrival] = carried.copied().unwrap_or([end, end + hop]);
         // It may come sooner than it usually does, as measured, but no later than it is read.
         let arrival = arrival.min(timeline.starts[self.slot.device.index()][self.slot.position as usize]).max(end);
         Some(Transfer {

@@ -58,10 +58,12 @@ pub(super) fn all(basis: Basis<'_>, moments: Moments) -> Waits {
             let (starts, ends) = (&timeline.starts[device.index()], &timeline.ends[device.index()]);
             let late = starts[position] - free.max(arrived);
             let gathered = timeline.gathered.get(&(slot.device, slot.position));
+            let cause = timeline.causes.get(&(slot.device, slot.position));
             let (reason, after) = match (last, gathered) {
                 (Some((reason, after)), _) if moments == Moments::Measured || late == Ticks::ZERO => {
                     (reason, Some(after))
                 }
+                (_, None) if cause.is_some() => (Reason::Transfer, cause.copied()),
                 (_, Some(after)) => (Reason::Weights, *after),
                 (None, None) if moments == Moments::Measured || late == Ticks::ZERO => (Reason::Nothing, None),
                 (_, None) => (Reason::Copy, None),

@@ -9,6 +9,7 @@ use crate::numbers::{bytes, number};
 use crate::palette::Colour;
 use crate::{Memory, Picture};
 use pipe_ir::instruction::{Class, Direction};
+use pipe_schedule::timing::timeline::Together;
 
 pipe_ir::words! {
     /// Something that a figure shows besides tasks.
@@ -97,7 +98,15 @@ pub(super) fn entries(target: &Shown<'_>, look: &Look, sizes: &Sizes) -> Vec<Ent
                 entry(Sign::Box(copy(Direction::DeviceToHost, sizes)), from_device),
             ]
         }
-        Layer::Collectives => vec![entry(Sign::Box(Paint::filled(INK)), "collective")],
+        Layer::Collectives => {
+            let is_there = |is_transfer: bool| {
+                let mut all = target.picture.iter().flat_map(|own| &own.collectives);
+                all.any(|one| (one.what == Together::Transfer) == is_transfer)
+            };
+            let collective = is_there(false).then(|| entry(Sign::Box(together(Together::Sum)), "collective"));
+            let transfer = is_there(true).then(|| entry(Sign::Box(together(Together::Transfer)), "transfer"));
+            collective.into_iter().chain(transfer).collect()
+        }
         Layer::CriticalPath => vec![entry(Sign::Box(critical(sizes)), "critical path")],
     });
     each.collect()
@@ -210,12 +219,17 @@ fn copies(sheet: &Sheet<'_>, part: &mut Part, picture: &Picture, offset: f64) {
     }
 }
 
+/// What devices do together is dark, and what one sends to another is not.
+fn together(what: Together) -> Paint {
+    Paint::filled(if what == Together::Transfer { INK.mix(PAPER, 0.55) } else { INK })
+}
+
 fn collectives(sheet: &Sheet<'_>, part: &mut Part, picture: &Picture, offset: f64) {
     for one in &picture.collectives {
         let y = sheet.top(one.device as usize) + offset;
         for [start, end] in sheet.axis.parts(time(picture, one.start), time(picture, one.end)) {
             let width = (end - start - sheet.sizes.hair).max(sheet.sizes.hair);
-            part.rectangle([start, y, width, sheet.sizes.bar], 0.0, Paint::filled(INK));
+            part.rectangle([start, y, width, sheet.sizes.bar], 0.0, together(one.what));
         }
     }
 }

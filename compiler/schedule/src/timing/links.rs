@@ -25,7 +25,7 @@ enum What {
     /// A node of the sequence of the order.
     Task(Position),
     /// What a task sends to a device.
-    Transfer { from: Position },
+    Transfer { from: Position, to: DeviceId },
     /// A reduction, by position.
     Sum(usize),
 }
@@ -69,7 +69,8 @@ pub fn simulate(schedule: &Schedule, order: &Order, costs: &Costs, reductions: &
                 }
                 timeline.causes.extend(cause.map(|cause| ((slot.device, slot.position), cause)));
             }
-            What::Transfer { from } => {
+            What::Transfer { from, to } => {
+                timeline.carried.insert((from.device, from.position, to), [start, end]);
                 let device = schedule.parts.device(from.device, schedule.n_devices());
                 let stage = schedule.orders[from.device.index()][from.position as usize].task.stage;
                 let lane = schedule.carried.of(Carried::Send);
@@ -124,7 +125,7 @@ impl Nodes {
             let from = schedule.parts.device(slot.device, n_devices);
             for (place, to, takes) in targets.get(&(slot.device, slot.position)).into_iter().flatten() {
                 let lanes = send.map(|send| lane(from, send)).into_iter().collect();
-                let transfer = nodes.push(What::Transfer { from: *place }, *takes, lanes);
+                let transfer = nodes.push(What::Transfer { from: *place, to: *to }, *takes, lanes);
                 nodes.join(index, transfer, Ticks::ZERO);
                 transfers.insert((index, *to), transfer);
             }

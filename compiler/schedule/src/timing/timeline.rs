@@ -38,6 +38,8 @@ pub struct Timeline {
     pub collectives: Vec<Collected>,
     /// By task, if transfers take turns on lanes: the task that it waited for last.
     pub causes: BTreeMap<(DeviceId, u32), Position>,
+    /// By task and the device to which it sends, if transfers take turns on lanes: from when to when.
+    pub carried: BTreeMap<(DeviceId, u32, DeviceId), [Ticks; 2]>,
 }
 
 /// A device's part of what it does together with others.

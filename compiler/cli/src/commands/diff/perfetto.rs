@@ -65,7 +65,7 @@ impl Version<'_> {
         let Analysis { schedule, order, .. } = self.analysis;
         for (device, own) in (0..).map(DeviceId).zip(&schedule.orders) {
             for (position, task) in own.iter().map(|one| one.task).enumerate() {
-                let inputs = order.dependencies.inputs(task);
+                let inputs = order.dependencies.inputs_beside_updates(task);
                 for input in inputs.filter(|input| !schedule.devices_of(*input).contains(&device)) {
                     let from = schedule.device_of(input);
                     let class = if input.kind == TaskKind::Forward { Class::Activation } else { Class::Gradient };

@@ -56,7 +56,7 @@ pub(crate) fn waits(dependencies: &Dependencies, step: &Step) -> Vec<u64> {
     let mut waits = Vec::new();
     for (device, own) in (0..).map(DeviceId).zip(step) {
         for pair in own.windows(2).filter(|pair| pair[1].task.kind != TaskKind::Update) {
-            let inputs = dependencies.inputs(pair[1].task);
+            let inputs = dependencies.inputs_beside_updates(pair[1].task);
             let Some((maker, end)) = inputs.filter_map(|task| ends.get(&task)).max_by_key(|(_, end)| *end) else {
                 continue;
             };
