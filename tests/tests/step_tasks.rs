@@ -1,5 +1,5 @@
-//! Sums of gradients and updates with a place in an order, and lanes that carry transfers: against machines of their own,
-//! and against the same without places.
+//! Sums of gradients and updates with a place in an order, and lanes that carry transfers: against machines of their
+//! own, and against the same without places.
 
 use pipe_compiler::Request;
 use pipe_compiler::analyze::Analysis;
@@ -148,7 +148,8 @@ fn places_change_no_bit_of_what_is_learned() {
 /// A kind, a stage and a microbatch.
 type Key = (TaskKind, usize, u32);
 
-/// Tasks one after the other on each device, and transfers one after the other on the lane of the sender, tick by tick.
+/// Tasks one after the other on each device, and transfers one after the other on the lane of the sender, tick by
+/// tick.
 fn by_ticks(analysis: &Analysis, takes: u64) -> Vec<Vec<u64>> {
     let (schedule, costs) = (&analysis.schedule, &analysis.costs);
     let n_devices = schedule.n_devices();
@@ -290,7 +291,8 @@ fn parts_transfers_and_sums_share_a_lane() {
     one_at_a_time(&with);
     let carried =
         |what| with.timeline.collectives.iter().filter(|part| part.what == what && part.lane == Some(0)).count();
-    // Eight microbatches each go forward once and back once; two parts of each of two stages have sums of two devices.
+    // Eight microbatches each go forward once and back once; two parts of each of two stages have sums of two
+    // devices.
     assert_eq!((carried(Together::Transfer), carried(Together::Sum)), (16, 8));
     assert!(with.timeline.makespan() > without.timeline.makespan());
     let free = compiled(&text.replace("comm = 2, reduce = 5", "comm = 0, reduce = 0"));

@@ -1,15 +1,14 @@
 //! Dependencies: what a task needs before it can start, and where the tasks of a schedule stand.
 //!
-//! F(s, m) needs F(r, m) of every stage r that s reads. B or BW(s, m) needs F(s, m) and the B or
-//! BW(t, m) of every stage t that reads s. W(s, m) needs B(s, m). Where a stage recomputes, R(s, m)
-//! needs F(s, m), and B or BW(s, m) needs R(s, m). Which stages read which the stage graph says;
-//! nothing else in the compiler knows. Where microbatches are cut into slices, F(s, m, q) needs F(s,
-//! m, q-1) too, whose keys and values it reads, and B or BW(s, m, q) the B or BW(s, m, q+1) that
-//! computes their gradients. Where s reads r of k microbatches before, F(s, m) needs F(r, m-k), and
-//! B or BW(r, m) the B or BW(s, m+k), as far as there are such microbatches. Where a sum of gradients
-//! travels, W or BW(s, m) needs that of m-1 too, and what follows an update that of the step's last
-//! microbatch (see [`crate::block::chained_reductions`]). What stands behind an update in an order waits for the devices
-//! that join its sum (see [`crate::step_tasks`]).
+//! F(s, m) needs F(r, m) of every stage r that s reads. B or BW(s, m) needs F(s, m) and the B or BW(t, m) of every
+//! stage t that reads s. W(s, m) needs B(s, m). Where a stage recomputes, R(s, m) needs F(s, m), and B or BW(s, m)
+//! needs R(s, m). Which stages read which the stage graph says; nothing else in the compiler knows. Where
+//! microbatches are cut into slices, F(s, m, q) needs F(s, m, q-1) too, whose keys and values it reads, and B or
+//! BW(s, m, q) the B or BW(s, m, q+1) that computes their gradients. Where s reads r of k microbatches before, F(s,
+//! m) needs F(r, m-k), and B or BW(r, m) the B or BW(s, m+k), as far as there are such microbatches. Where a sum of
+//! gradients travels, W or BW(s, m) needs that of m-1 too, and what follows an update that of the step's last
+//! microbatch (see [`crate::block::chained_reductions`]). What stands behind an update in an order waits for the
+//! devices that join its sum (see [`crate::step_tasks`]).
 
 use crate::block::chained_reductions::Sums;
 use crate::placement::Placement;
@@ -356,7 +355,8 @@ impl Dependencies {
     }
 }
 
-/// Where every task of a complete schedule stands in the orders of its devices. Made by [`crate::check::completeness`].
+/// Where every task of a complete schedule stands in the orders of its devices. Made by
+/// [`crate::check::completeness`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskTable {
     n_microbatches: usize,

@@ -25,8 +25,8 @@ pub struct ScheduledTask {
     pub origin: u16,
     /// Whether it shares the device with the task that stands after it: a forward, and then its partner.
     pub with_next: bool,
-    /// Its place in the list of its device, where lanes have orders of their own, activations leave, or sums and updates
-    /// of gradients have places; otherwise 0.
+    /// Its place in the list of its device, where lanes have orders of their own, activations leave, or sums and
+    /// updates of gradients have places; otherwise 0.
     pub at: u32,
 }
 
@@ -114,8 +114,8 @@ pub struct Schedule {
     pub name: String,
     /// Where its name was declared.
     pub span: Span,
-    /// Microbatches that the orders show: those of a step, or of all steps of the window. Each slice counts as one (see
-    /// [`crate::slices`]).
+    /// Microbatches that the orders show: those of a step, or of all steps of the window. Each slice counts as one
+    /// (see [`crate::slices`]).
     pub n_microbatches: u32,
     /// In how many slices each is cut.
     pub slices: Slices,

@@ -1,10 +1,10 @@
 //! Reductions: where the gradients of replicated weights are added up over the devices that hold them.
 //!
-//! A group of weights that lives on several devices has one reduction in a step. Each device joins
-//! it right after its last task that adds to these gradients, or where its order says `reduce`. All reductions stand in one order, by
-//! the time at which the last member could join, and every device joins its own in that order: so
-//! members never join two of them the other way round. Blocks that run on across steps have none:
-//! their partial sums travel from device to device.
+//! A group of weights that lives on several devices has one reduction in a step. Each device joins it right after its
+//! last task that adds to these gradients, or where its order says `reduce`. All reductions stand in one order, by
+//! the time at which the last member could join, and every device joins its own in that order: so members never join
+//! two of them the other way round. Blocks that run on across steps have none: their partial sums travel from device
+//! to device.
 
 mod placed;
 

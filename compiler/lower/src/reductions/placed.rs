@@ -1,5 +1,5 @@
-//! Reductions that the order of a device places: each device joins where its list says, and behind that what its list does
-//! not place.
+//! Reductions that the order of a device places: each device joins where its list says, and behind that what its list
+//! does not place.
 
 use pipe_ir::ids::StageId;
 use pipe_model::stage_set::StageSet;
@@ -8,8 +8,8 @@ use pipe_schedule::step_tasks::StepTaskKind;
 use pipe_schedule::timing::reductions::Reduction;
 use std::collections::BTreeSet;
 
-/// Gives members their places, and sorts reductions so that each device joins those with a place where they stand. They
-/// come in the order in which they could be joined; that stays as far as places allow.
+/// Gives members their places, and sorts reductions so that each device joins those with a place where they stand.
+/// They come in the order in which they could be joined; that stays as far as places allow.
 pub(super) fn in_order(schedule: &Schedule, set: &StageSet, mut all: Vec<Reduction>) -> Vec<Reduction> {
     let stages = |one: &Reduction| -> BTreeSet<StageId> {
         let group = set.weights.iter().find(|group| group.gradients == Some(one.gradients));

@@ -1,8 +1,8 @@
-//! Rule: a sum of gradients is joined, and weights are updated, behind all that adds to them, once, and in an order that
-//! all devices share.
+//! Rule: a sum of gradients is joined, and weights are updated, behind all that adds to them, once, and in an order
+//! that all devices share.
 //!
-//! The backwards of a stage are behind its forwards, so what stands behind them reads weights that nothing else needs any
-//! more. Of several devices that join the same two sums, all must join them in the same order.
+//! The backwards of a stage are behind its forwards, so what stands behind them reads weights that nothing else needs
+//! any more. Of several devices that join the same two sums, all must join them in the same order.
 
 use crate::dependencies::Dependencies;
 use crate::schedule::Schedule;
@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Reads every list with sums and updates.
 ///
-/// # Errors
-/// A diagnostic per statement that stands in a wrong place; or else one for sums that devices join in different orders.
+/// # Errors A diagnostic per statement that stands in a wrong place; or else one for sums that devices join in
+/// different orders.
 pub(super) fn check(schedule: &Schedule, dependencies: &Dependencies) -> Result<(), Diagnostics> {
     if schedule.step_tasks.is_empty() {
         return Ok(());

@@ -1,10 +1,10 @@
 //! Timelines in which transfers and sums of gradients take turns on lanes, among each other and with the parts there.
 //!
-//! A lane carries one thing at a time. What is ready first goes first; of several that are ready at once, the task comes
-//! first that stands first in the global order, then its transfers. A transfer occupies the lane of its sender for as long
-//! as it takes, and goes to each other device that needs what the task made. A sum occupies the lanes of all its members
-//! at once, from when the last of them has joined. Everything that is ready is carried after a finite time, so lanes never
-//! let devices wait for each other, and no verdict depends on them.
+//! A lane carries one thing at a time. What is ready first goes first; of several that are ready at once, the task
+//! comes first that stands first in the global order, then its transfers. A transfer occupies the lane of its sender
+//! for as long as it takes, and goes to each other device that needs what the task made. A sum occupies the lanes of
+//! all its members at once, from when the last of them has joined. Everything that is ready is carried after a finite
+//! time, so lanes never let devices wait for each other, and no verdict depends on them.
 
 use crate::order::{Order, Position};
 use crate::parts::lanes::waits_at;
