@@ -32,6 +32,7 @@ const PICTURES: &[Picture] = &[
     drawn("decode", "", "A token of each of four groups in turn: no device waits"),
     shared("early_sums", "early_sums", "Sums of gradients on the link of their device"),
     shared("experts", "experts", "1F1B whose all-to-alls hide behind compute"),
+    drawn("experts_interleaved", "", "Interleaved 1F1B: pairs hide each other's all-to-alls"),
     shared("frozen", "frozen", "ZB-H1 whose first two stages are frozen"),
     drawn("packed", "", "ZB-H1 whose microbatches differ in length"),
     drawn("permuted", "", "1F1B whose stage 1 lives on device 3"),

@@ -3,9 +3,10 @@
 use super::time;
 use pipe_ir::ids::DeviceId;
 use pipe_schedule::schedule::Schedule;
-use pipe_schedule::timing::timeline::{Collected, Timeline};
+use pipe_schedule::timing::timeline::Timeline;
 use pipe_schedule::units::Ticks;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A lane of a device.
@@ -25,7 +26,7 @@ pub struct LaneReport {
 
 impl LaneReport {
     /// The lanes of a device that carry something.
-    pub fn all(schedule: &Schedule, timeline: &Timeline, device: DeviceId) -> Vec<Self> {
+    pub fn all(schedule: &Schedule, timeline: &Timeline, carried: &Carriage, device: DeviceId) -> Vec<Self> {
         let n_devices = schedule.n_devices();
         let compute = spans(timeline, device);
         let of_parts = schedule.parts.lanes().iter().enumerate();
@@ -35,8 +36,7 @@ impl LaneReport {
         let of_lane = |(lane, name): (usize, &Arc<str>)| {
             let queue = DeviceId::from_index(device.index() + (lane + 1) * n_devices);
             let mut own = if queue.index() < schedule.n_queues() { spans(timeline, queue) } else { Vec::new() };
-            let is_own = |part: &&Collected| part.device == device && part.lane == Some(lane);
-            own.extend(timeline.collectives.iter().filter(is_own).map(|part| (part.start, part.end)));
+            own.extend(carried.get(&(device, lane)).into_iter().flatten());
             own.sort_unstable();
             let ((first, _), last) = (*own.first()?, own.iter().map(|(_, end)| *end).max()?);
             Some(Self {
@@ -49,6 +49,19 @@ impl LaneReport {
         };
         lanes.into_iter().filter_map(of_lane).collect()
     }
+}
+
+/// By device and lane: when that carries something beside parts.
+pub type Carriage = BTreeMap<(DeviceId, usize), Vec<(Ticks, Ticks)>>;
+
+/// What lanes carry beside parts.
+pub fn carriage(timeline: &Timeline) -> Carriage {
+    let mut all = Carriage::new();
+    for part in &timeline.collectives {
+        let own = part.lane.map(|lane| all.entry((part.device, lane)).or_default());
+        own.into_iter().for_each(|own| own.push((part.start, part.end)));
+    }
+    all
 }
 
 /// When a queue runs tasks.

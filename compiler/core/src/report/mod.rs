@@ -313,6 +313,7 @@ impl Report {
         self.recompute = RecomputeReport::new(analysis);
         self.swaps = SwapReport::all(analysis);
         let places = Places::of(schedule);
+        let carriage = lanes::carriage(timeline);
         let is_limited = limit.is_some() && !analysis.is_valid_for_all_microbatches(limit);
         // Numbers that were judged one by one were judged with sums that travel.
         let is_proved = |numbers: &Numbers| matches!(numbers, Numbers::UpTo(_)) || analysis.sums_follow_slots();
@@ -330,7 +331,7 @@ impl Report {
                 bound_activation: certificates.map(|certificates| activations(certificates[device.index()].bound)),
                 limit_activation: limit.map(|limit| units(limit.of(device))),
                 reserved_activation: Some(places.held_on(device)).filter(|held| *held > 0).map(activations),
-                lanes: LaneReport::all(schedule, timeline, device),
+                lanes: LaneReport::all(schedule, timeline, &carriage, device),
                 ..DeviceReport::default()
             })
             .collect();

@@ -83,7 +83,7 @@ pub(super) fn stage_here<'a>(
 }
 
 /// The devices on which a stage lives.
-pub(super) fn homes(writer: &Writer<'_>, stage: StageId) -> Vec<DeviceId> {
+fn homes(writer: &Writer<'_>, stage: StageId) -> Vec<DeviceId> {
     let n_devices = writer.n_devices as usize;
     let rows = writer.parts.rows(stage).map(StageId::from_index);
     let queues = rows.flat_map(|row| writer.placement.devices_of(row));
