@@ -116,6 +116,15 @@ pub fn check(cluster: &Cluster, elaborated: &Elaborated) -> Option<Diagnostic> {
         let help = "bind the schedule to a model in a pipeline, or give times by `--cost`";
         return Some(error(schedule.span, "without operations and bytes".to_owned(), message).help(help));
     };
+    if !schedule.parts.is_empty() {
+        let message = format!(
+            "`{}` runs parts of stages, and `{}` says how long whole stages take",
+            schedule.name,
+            cluster.name()
+        );
+        let help = "leave `parts` out, or give the times of parts by `cost` instead of a cluster";
+        return Some(error(pipeline.span, "parts".to_owned(), message).help(help));
+    }
     if SlotLayout::of(cluster, Some(pipeline), schedule.n_devices()).is_some() {
         return misplaced(cluster, pipeline);
     }

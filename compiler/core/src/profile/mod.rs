@@ -174,6 +174,13 @@ impl Profile {
             let error = Diagnostic::error(Code::UnusableProfile, spanned(file, place), label, message);
             error.label(schedule.span, "the schedule of the target").help(help)
         };
+        if !schedule.parts.is_empty() {
+            let message = format!("`{}` runs parts of stages, and a profile is of whole ones", schedule.name);
+            let error = Diagnostic::error(Code::UnusableProfile, schedule.span, "parts", message);
+            return Err(vec![
+                error.help("leave `parts` out, or give the times of parts by `cost` instead of a profile"),
+            ]);
+        }
         if *n_stages != schedule.n_stages() {
             let (name, own) = (&schedule.name, schedule.n_stages());
             let message = format!("this profile has {n_stages} stages, but `{name}` has {own}");

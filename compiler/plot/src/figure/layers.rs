@@ -104,7 +104,7 @@ pub(super) fn entries(target: &Shown<'_>, look: &Look, sizes: &Sizes) -> Vec<Ent
                 all.any(|one| (one.what == Together::Transfer) == is_transfer)
             };
             let collective = is_there(false).then(|| entry(Sign::Box(together(Together::Sum)), "collective"));
-            let transfer = is_there(true).then(|| entry(Sign::Box(together(Together::Transfer)), "transfer"));
+            let transfer = is_there(true).then(|| entry(Sign::Box(together(Together::Transfer)), "transfer on a lane"));
             collective.into_iter().chain(transfer).collect()
         }
         Layer::CriticalPath => vec![entry(Sign::Box(critical(sizes)), "critical path")],

@@ -8,6 +8,7 @@
 use crate::dependencies::{Dependencies, TaskTable};
 use crate::parts::lanes::waits_at;
 use crate::schedule::{Schedule, ScheduledTask};
+use crate::step_tasks::{StepTask, StepTaskKind};
 use pipe_ir::cycle::{Link, Need, cycles, window};
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::Task;
@@ -75,7 +76,7 @@ impl SumWait {
         match self {
             Self::Adds => format!("whose sum of gradients travels on to {device}"),
             Self::Updates => format!("whose sum of gradients {device} updates {} with before", needs.stage),
-            Self::Joins => format!("behind which its device joins a sum that an update of {device} waits for before"),
+            Self::Joins => format!("behind which its device joins a sum that an update of {device} waits for"),
             Self::Given => format!("behind which the sum of gradients is taken from {device}"),
         }
     }
@@ -234,6 +235,12 @@ fn describe(schedule: &Schedule, cycle: &[Wait]) -> Diagnostic {
         }
     };
     for wait in cycle.iter().take(SHOWN) {
+        if let Some((update, reduce)) = placed(schedule, wait) {
+            let (device, of) = (queue(wait.device), queue(wait.of));
+            label(update.origin, format!("{device} waits at `{}`", schedule.step_task_name(update)));
+            label(reduce.origin, format!("{of} has not come to `{}`", schedule.step_task_name(reduce)));
+            continue;
+        }
         let comes = if wait.stands { "stands at" } else { "comes to" };
         label(wait.at.origin, format!("{} {comes} `{}`", queue(wait.device), name(wait.at.task)));
         let come = if wait.meets { format!("{} to come to ", queue(wait.of)) } else { String::new() };
@@ -247,6 +254,13 @@ fn describe(schedule: &Schedule, cycle: &[Wait]) -> Diagnostic {
             let whose = if of == device { "its own".to_owned() } else { schedule.whose(*of) };
             let (device, of) = (&queue(*device), &queue(*of));
             let (at, needed, in_the_way) = (name(at.task), name(needs.task), name(of_at.task));
+            if let Some((update, reduce)) = placed(schedule, wait) {
+                let [update, reduce] = [update, reduce].map(|one| schedule.step_task_name(one));
+                let behind = if of_at == needs { needed } else { in_the_way };
+                return format!(
+                    "{device} runs `{update}` only after {whose} `{reduce}`, which stands behind `{behind}`"
+                );
+            }
             if *meets {
                 return format!("{device} runs `{at}` only together with {of}, which comes to it after `{in_the_way}`");
             }
@@ -272,9 +286,9 @@ fn describe(schedule: &Schedule, cycle: &[Wait]) -> Diagnostic {
     };
     let span = schedule.origins[usize::from(first.at.origin)];
     let found = Diagnostic { labels, notes, ..Diagnostic::error(Code::Deadlock, span, "", message) };
-    if let Some(wait) = cycle.iter().find(|wait| wait.sum == Some(SumWait::Joins)) {
-        let before = name(wait.at.task);
-        return found.help(format!("let that update stand behind `{before}` in the order of {}", queue(wait.device)));
+    if let Some((wait, (update, _))) = cycle.iter().find_map(|wait| Some((wait, placed(schedule, wait)?))) {
+        let (update, behind) = (schedule.step_task_name(update), name(wait.at.task));
+        return found.help(format!("let `{update}` stand behind `{behind}` in the order of {}", queue(wait.device)));
     }
     match cycle.iter().find(|wait| wait.of_at != wait.needs) {
         Some(Wait { of, needs, of_at, .. }) => {
@@ -284,11 +298,27 @@ fn describe(schedule: &Schedule, cycle: &[Wait]) -> Diagnostic {
     }
 }
 
+/// The update at which a device waits, and the sum that another device joins, if that is what the wait is for.
+fn placed<'s>(schedule: &'s Schedule, wait: &Wait) -> Option<(&'s StepTask, &'s StepTask)> {
+    wait.sum.filter(|sum| *sum == SumWait::Joins)?;
+    let device = |queue: DeviceId| schedule.parts.device(queue, schedule.n_devices());
+    let of_kind = |device: DeviceId, kind: StepTaskKind| {
+        schedule.step_tasks.of(device).iter().filter(move |one| one.kind == kind)
+    };
+    let updates = of_kind(device(wait.device), StepTaskKind::Update).filter(|one| one.at < wait.at.at);
+    let sums = || of_kind(device(wait.of), StepTaskKind::Reduce).filter(|one| one.at > wait.needs.at);
+    updates.rev().find_map(|update| Some((update, sums().find(|sum| sum.stage == update.stage)?)))
+}
+
 /// Who waits for whom.
 fn sentence(schedule: &Schedule, cycle: &[Wait]) -> String {
     let clause = |(number, wait): (usize, &Wait)| {
         let waits = if number == 0 { "waits for" } else { "for" };
         let (device, of) = (schedule.device_name(wait.device), schedule.device_name(wait.of));
+        if let Some((_, reduce)) = placed(schedule, wait) {
+            let reduce = schedule.step_task_name(reduce);
+            return format!("{device} {waits} {} `{reduce}`", schedule.whose(wait.of));
+        }
         let whose = if wait.meets { format!("{of} to come to") } else { schedule.whose(wait.of) };
         format!("{device} {waits} {whose} `{}`", schedule.task_name(wait.needs.task))
     };

@@ -100,6 +100,11 @@ impl StageParts {
         first.map(position) == self.part(row).map(position)
     }
 
+    /// Whether some part is on a lane.
+    pub fn any_on_lanes(&self) -> bool {
+        self.parts.iter().any(|part| part.lane.is_some())
+    }
+
     /// The names of the lanes.
     pub fn lanes(&self) -> &[Arc<str>] {
         &self.lanes

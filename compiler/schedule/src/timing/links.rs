@@ -26,7 +26,7 @@ enum What {
     Task(Position),
     /// What a task sends to a device.
     Transfer { from: Position, to: DeviceId },
-    /// A reduction, by position.
+    /// Reductions of the parts of one stage, from the first on; each is of the same members behind the same tasks.
     Sum(usize),
 }
 
@@ -78,8 +78,10 @@ pub fn simulate(schedule: &Schedule, order: &Order, costs: &Costs, reductions: &
                 timeline.collectives.push(part);
             }
             What::Sum(nth) => {
-                let one = &mut reductions[nth];
-                (one.begins, one.end, one.last) = (Some(start), end, cause);
+                let first = reductions[nth].clone();
+                for one in reductions.iter_mut().filter(|one| is_one_sum(schedule, one, &first)) {
+                    (one.begins, one.end, one.last) = (Some(start), end, cause);
+                }
             }
         }
         let cause = if let What::Task(slot) = what { Some(slot) } else { cause };
@@ -132,6 +134,13 @@ impl Nodes {
         }
         let mut sums: BTreeMap<(DeviceId, StageId), usize> = BTreeMap::new();
         for (nth, one) in reductions.iter().enumerate().filter(|_| sum.is_some()) {
+            if let Some(first) = reductions[..nth].iter().find(|first| is_one_sum(schedule, one, first)) {
+                for member in &one.members {
+                    let known = sums[&(member.device, first.stage)];
+                    sums.insert((member.device, one.stage), known);
+                }
+                continue;
+            }
             let all = || one.members.iter().map(|member| member.device);
             let takes = all().map(|device| costs.latency.of_sum(device, all())).max().unwrap_or_default();
             let lanes = all().flat_map(|device| sum.map(|sum| lane(device, sum))).collect();
@@ -187,6 +196,12 @@ impl Nodes {
         self.all[from].next.push((to, after));
         self.all[to].waits_for += 1;
     }
+}
+
+/// Whether two reductions are of parts of the same stage, and their members join both behind the same tasks.
+fn is_one_sum(schedule: &Schedule, one: &Reduction, other: &Reduction) -> bool {
+    let stage = |one: &Reduction| schedule.parts.stage_of(one.stage);
+    one == other || !schedule.parts.is_empty() && stage(one) == stage(other) && one.members == other.members
 }
 
 /// By task of the sequence: to which other devices it sends what it makes, and how long each transfer takes.

@@ -109,6 +109,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         return arguments.refuse(&given, &sources);
     }
     compared.sources = sources;
+    if let Some(schedule) = given.analysis.as_ref().map(|own| &own.schedule).filter(|own| !own.parts.is_empty()) {
+        let message =
+            format!("`{}` runs parts of stages, and `diff` compares whole ones: leave `parts` out", schedule.name);
+        return reject(target.format(), SCHEMA, &message);
+    }
     // Costs may reorder a schedule: a run knows none but those that it was given.
     let others = [target.request(), Request { costs: None, ..target.request() }];
     let others = others.iter().filter(|request| **request != compared.request);

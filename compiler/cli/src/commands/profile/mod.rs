@@ -229,6 +229,10 @@ impl Arguments {
     /// Measures; on other ranks than the first, what the figures say is without meaning.
     fn measure(&self, session: &Session<'_>, prepared: Prepared) -> Result<File, String> {
         let Prepared { mut backend, program, analysis, sources, data } = prepared;
+        if !analysis.schedule.parts.is_empty() {
+            let name = &analysis.schedule.name;
+            return Err(format!("`{name}` runs parts of stages, and a profile is of whole ones: leave `parts` out"));
+        }
         let written = ProgramSource::Schedule(Box::new(analysis.schedule.clone()), sources);
         session.begin(Origins { program: Arc::clone(&program), written }, backend);
         let told = |error: RunError| error.to_string();

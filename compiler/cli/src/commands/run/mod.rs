@@ -21,7 +21,7 @@ use crate::training::files;
 use crate::training::resumption::ResumeArguments;
 use crate::training::{self, Bubble, Finished, Plan, Sizes, tokens_per_step};
 use pipe_compiler::analyze::Analysis;
-use pipe_compiler::report::lanes::LaneReport;
+use pipe_compiler::report::lanes::{LaneReport, carriage};
 use pipe_compiler::report::{bubble_of, mean_bubble_of};
 use pipe_ir::digest::Digest;
 use pipe_ir::ids::DeviceId;
@@ -134,9 +134,9 @@ fn bubble(analysis: &Analysis, gpus: &[UsedGpu]) -> Bubble {
 /// By lane: the predicted share of its time, over all devices, in which these also compute.
 fn hidden(analysis: &Analysis) -> Vec<Option<f64>> {
     let schedule = &analysis.schedule;
-    let devices = (0..schedule.n_devices()).map(DeviceId::from_index);
+    let (devices, carriage) = ((0..schedule.n_devices()).map(DeviceId::from_index), carriage(&analysis.timeline));
     let reports: Vec<LaneReport> =
-        devices.flat_map(|device| LaneReport::all(schedule, &analysis.timeline, device)).collect();
+        devices.flat_map(|device| LaneReport::all(schedule, &analysis.timeline, &carriage, device)).collect();
     let of = |lane: &Arc<str>| {
         let own = || reports.iter().filter(|report| *report.lane == **lane);
         summary::share(own().map(|report| report.hidden).sum(), own().map(|report| report.busy).sum())

@@ -27,7 +27,7 @@ pub(super) fn check(
         let message = format!("`offload {wanted}` needs a model, but there is none");
         return refuse("there is no model", message, "name a model, or leave it out");
     };
-    if let Some(schedule) = schedule.filter(|schedule| !schedule.parts.lanes().is_empty()) {
+    if let Some(schedule) = schedule.filter(|schedule| schedule.parts.any_on_lanes()) {
         let message = format!("`{}` runs parts on lanes, and copies to hosts do not wait for lanes", schedule.name);
         return refuse("beside lanes", message, "leave `offload` out, or `on` in the line `parts`");
     }
@@ -37,10 +37,12 @@ pub(super) fn check(
         return refuse("beside lanes", message, "leave `offload` out, or `send` and `reduce` in the line `lane`");
     }
     let update = schedule.and_then(|schedule| schedule.step_tasks.first(StepTaskKind::Update));
-    if let Some((schedule, _)) = schedule.zip(update).filter(|_| offload.state()) {
+    if let Some((schedule, update)) = schedule.zip(update).filter(|_| offload.state()) {
+        let (name, place) = (schedule.step_task_name(update), schedule.origins[usize::from(update.origin)]);
         let message =
-            format!("`{}` says where updates stand, and what hosts keep has places of its own", schedule.name);
-        return refuse("beside `update`", message, "leave `update` out of the order, or `offload` out");
+            format!("`offload {wanted}` updates weights while they are copied, so that `{name}` cannot choose a place");
+        let error = Diagnostic::error(Code::CannotOffload, span, "copies state", message).label(place, "has a place");
+        return report.add(error.help("leave `update` out of the order, or `offload` out"));
     }
     let state = pipeline.training.as_ref().map(|training| training.optimizer.state_per_parameter());
     if offload.optimizer && pipeline.model.is_some() && state.unwrap_or(0) == 0 {

@@ -57,7 +57,7 @@ pub(super) fn check(
         refuse("not together", message, "`zero 1` goes with `offload optimizer`; else take one of them");
     }
     let Some(schedule) = schedule else { return };
-    if zero.parameters() && !schedule.parts.lanes().is_empty() {
+    if zero.parameters() && schedule.parts.any_on_lanes() {
         let message =
             format!("`{}` runs parts on lanes, and weights in shares are not gathered for these", schedule.name);
         return refuse("beside lanes", message, "use `zero 2`, or leave `on` out of the line `parts`");
@@ -67,12 +67,14 @@ pub(super) fn check(
             format!("transfers of `{}` take turns on lanes, and gathered weights do not count that", schedule.name);
         return refuse("beside lanes", message, "use `zero 2`, or leave `send` and `reduce` out of the line `lane`");
     }
-    if zero.gradients() && schedule.step_tasks.first(StepTaskKind::Update).is_some() {
+    if let Some(update) = schedule.step_tasks.first(StepTaskKind::Update).filter(|_| zero.gradients()) {
+        let (name, place) = (schedule.step_task_name(update), schedule.origins[usize::from(update.origin)]);
         let message = format!(
-            "`{}` says where updates stand, and gradients that leave are used as soon as summed",
-            schedule.name
+            "`zero {zero}` updates weights as soon as their gradients are summed up, so that `{name}` cannot choose a place"
         );
-        return refuse("beside `update`", message, "use `zero 1`, or leave `update` out of the order");
+        let error = Diagnostic::error(Code::CannotShard, span, "divides gradients", message);
+        let error = error.label(place, "has a place");
+        return report.add(error.help("use `zero 1`, or leave `update` out of the order"));
     }
     if let Some(window) = &schedule.window {
         let word = window.weights.word();

@@ -62,7 +62,9 @@ pub(super) fn carried<'a>(items: &Items<'a>, outside: Option<PipelineParts<'a>>)
         for (carried, span) in &lane.carries {
             if let Some(first) = said[*carried as usize].replace(*span) {
                 let word = carried.word();
-                let message = format!("`{word}` is on two lanes, and takes turns on one");
+                let is_same = of[*carried as usize] == Some(place);
+                let why = if is_same { "stands twice" } else { "is on two lanes, and takes turns on one" };
+                let message = format!("`{word}` {why}");
                 let error = Diagnostic::error(Code::RepeatedItem, *span, "named again", message);
                 return Err(Box::new(error.label(first, "named here")));
             }
