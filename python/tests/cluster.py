@@ -18,6 +18,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
+ALL = pytest.mark.skipif("PIPEC_ALL" not in os.environ, reason="takes long: PIPEC_ALL=1")
+"""A test of `.ci/full`."""
 PATIENCE = 180.0
 """Seconds until an answer that does not come is a failure."""
 PATIENCE_TO_START = 240.0

@@ -4,19 +4,16 @@ rows.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import models
 import pytest
 import torch
-from cluster import Cluster
+from cluster import ALL, Cluster
 from test_gradients import sized
 
 import pipec
 from pipec import Runner
-
-ALL = pytest.mark.skipif("PIPEC_ALL" not in os.environ, reason="compiles for long: PIPEC_ALL=1")
 
 
 def compiled(rank: int, group: Any, text: str, backend: str) -> tuple[float, float, list[float]]:
@@ -63,6 +60,7 @@ def right(cluster: Cluster, target: str, backend: str) -> None:
         )
 
 
+@ALL
 def test_compiled_stages(cluster: Cluster) -> None:
     right(cluster, "std:zb_h1", "aot_eager")
 

@@ -12,7 +12,7 @@ import pytest
 import split_models
 import torch
 import torch.distributed as dist
-from cluster import Cluster
+from cluster import ALL, Cluster
 from torch import Tensor, nn
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -84,6 +84,7 @@ def run_page(rank: int, group: Any, folder: str) -> dict[str, Any]:
     }
 
 
+@ALL
 def test_the_page_about_splitting(cluster: Cluster, tmp_path: Path) -> None:
     assert len(blocks()) == 8
     answers = cluster.run(run_page, 4, str(tmp_path))
@@ -156,6 +157,7 @@ def learned_alone() -> list[tuple[Any, ...]]:
     return printed
 
 
+@ALL
 def test_the_complete_script_goes_on_from_its_checkpoint(cluster: Cluster, tmp_path: Path) -> None:
     expected = learned_alone()
     # The first run ends behind step 4, whose checkpoint is that of step 3.

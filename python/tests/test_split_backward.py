@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from cluster import ALL
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 from torch.utils.checkpoint import checkpoint
@@ -307,7 +308,7 @@ class Counting:
         return compile
 
 
-@pytest.mark.parametrize("is_whole", [True, False])
+@pytest.mark.parametrize("is_whole", [pytest.param(True, marks=ALL), False])
 def test_compiled_graphs_run_once_and_are_compiled_once(is_whole: bool) -> None:
     counting = Counting()
     module = nn.Sequential(nn.Linear(WIDTH, WIDTH), Attention(), nn.Linear(WIDTH, WIDTH))

@@ -9,7 +9,7 @@ import pytest
 import scenes
 import split_models
 import torch
-from cluster import Cluster, needs_groups_within_a_group
+from cluster import ALL, Cluster, needs_groups_within_a_group
 from split_models import LENGTH, SYMBOLS, WIDTH
 from test_split import Make, gradients, loss_of, pictures, require_equal, seeded, tokens
 from torch import Tensor, nn
@@ -37,7 +37,7 @@ def words(shape: tuple[int, int], n_microbatches: int = 1) -> Tensor:
 # Several shapes.
 
 
-@pytest.mark.parametrize("by", ["blocks", "export"])
+@pytest.mark.parametrize("by", ["blocks", pytest.param("export", marks=ALL)])
 def test_stages_of_several_shapes_compute_what_the_model_computes(by: str) -> None:
     model = seeded(split_models.Llama)
     first, *others = map(words, SHAPES)
@@ -80,7 +80,7 @@ def steps(rank: int, group: Any, target: str) -> tuple[list[list[float]], list[f
     return evaluated, trained
 
 
-@pytest.mark.parametrize("target", ["std:v_half", "std:zb_h1"])
+@pytest.mark.parametrize("target", ["std:v_half", pytest.param("std:zb_h1", marks=ALL)])
 def test_ranks_learn_and_evaluate_with_other_shapes(cluster: Cluster, target: str) -> None:
     needs_groups_within_a_group(target != "std:v_half")
     model = seeded(split_models.Llama)

@@ -14,7 +14,7 @@ export const folder = mkdtempSync(join(tmpdir(), "pipec-pages-"));
 /// Whether everything is looked at, as in `.ci/full`.
 export const ALL = process.env.PIPEC_ALL === "1";
 /// Microbatches of the largest pages.
-export const MANY = ALL ? 512 : 128;
+export const MANY = ALL ? 512 : 64;
 
 const QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
   "--disable-component-update", "--disable-sync"];

@@ -16,6 +16,7 @@ use pipe_syntax::stdlib::SCHEDULES;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
+use std::sync::LazyLock;
 
 /// Bytes that a call touches: of which memory, and whether it writes them.
 type Touched = (DeviceId, Space, Range<u64>, bool);
@@ -92,9 +93,16 @@ pub fn meetings(program: &Program, commands: &CommandList) -> BTreeSet<[usize; 2
 /// variants, offload, replicas that divide their state, windows, slices, random ones, and the
 /// examples.
 ///
-/// # Errors
+/// They are made once for all tests.
+///
+/// # Panics
 /// If one is not sound.
-pub fn programs() -> Result<Vec<(String, Verified)>, String> {
+pub fn programs() -> &'static [(String, Verified)] {
+    static PROGRAMS: LazyLock<Vec<(String, Verified)>> = LazyLock::new(|| all().unwrap_or_else(|why| panic!("{why}")));
+    &PROGRAMS
+}
+
+fn all() -> Result<Vec<(String, Verified)>, String> {
     let mut found = Vec::new();
     let mut push = |name: String, program: Program| match verify(program) {
         Ok(verified) => {

@@ -95,10 +95,10 @@ fn unfaithful(program: &Verified, recorded: &Recorded, strict: bool) -> Option<S
 
 #[test]
 fn command_lists_of_all_programs_are_faithful_and_order_whoever_meets() {
-    let programs = programs().expect("sound programs");
+    let programs = programs();
     assert!(programs.len() > 200, "{}", programs.len());
     let mut failures = Vec::new();
-    for (name, program) in &programs {
+    for (name, program) in programs {
         for strict in [false, true] {
             let recorded = match record(program, strict) {
                 Ok(recorded) => recorded,
@@ -120,13 +120,13 @@ fn command_lists_of_all_programs_are_faithful_and_order_whoever_meets() {
 #[test]
 fn processes_that_do_one_thing_at_a_time_do_not_get_stuck() {
     let (mut met, mut failures) = (0, Vec::new());
-    for (name, program) in programs().expect("sound programs") {
+    for (name, program) in programs() {
         let n_devices = program.program().devices.len();
         for n_ranks in (2..=n_devices.min(4)).filter(|_| program.program().n_instructions() < 3000) {
             let division = Division::new(n_devices, n_ranks).expect("a device for each");
             let ranks = (0..n_ranks).map(|rank| {
                 let own = division.devices_of(Rank::from_index(rank));
-                (own.clone(), record_part(&program, own, false).expect("command lists"))
+                (own.clone(), record_part(program, own, false).expect("command lists"))
             });
             let ranks: Vec<(Range<usize>, Recorded)> = ranks.collect();
             let lists: Vec<(Range<usize>, CommandList)> =
@@ -137,7 +137,7 @@ fn processes_that_do_one_thing_at_a_time_do_not_get_stuck() {
                 Err(stuck) => failures.push(format!("{name}, {n_ranks} processes: {stuck}")),
             }
             // Together they do what one process does.
-            let whole = record(&program, false).expect("a command list");
+            let whole = record(program, false).expect("a command list");
             let facts: Vec<_> = ranks.iter().flat_map(|(_, recorded)| recorded.devices.clone()).collect();
             assert_eq!(facts, whole.devices, "{name}");
             let runs = |commands: &CommandList| {
@@ -154,8 +154,8 @@ fn processes_that_do_one_thing_at_a_time_do_not_get_stuck() {
 #[test]
 fn no_wait_is_covered_by_another() {
     let mut failures = Vec::new();
-    for (name, program) in programs().expect("sound programs") {
-        let commands = record(&program, false).expect("a command list").step;
+    for (name, program) in programs() {
+        let commands = record(program, false).expect("a command list").step;
         if commands.calls.len() > 500 {
             continue;
         }
@@ -200,8 +200,8 @@ fn damaged(commands: &CommandList) -> Vec<CommandList> {
 #[test]
 fn the_race_check_notices_exactly_what_a_closure_over_all_pairs_finds() {
     let (mut analysis, mut noticed, mut failures) = (0, 0, Vec::new());
-    for (number, (name, program)) in programs().expect("sound programs").into_iter().enumerate() {
-        let commands = record(&program, number % 2 == 0).expect("a command list").step;
+    for (number, (name, program)) in programs().iter().enumerate() {
+        let commands = record(program, number % 2 == 0).expect("a command list").step;
         // Small ones whole; of those of middle size, some damages.
         let share = match commands.calls.len() {
             0..150 => 3,

@@ -12,9 +12,13 @@ use pipe_tests::mutation::subjects::{Breadth, Subject, kinds, subjects};
 use pipe_tests::schedules::Dice;
 use pipe_tests::slice::{drawn, takes_all};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::LazyLock;
 
-fn narrow() -> Vec<Subject> {
-    subjects(Breadth::Narrow).unwrap_or_else(|why| panic!("{why}"))
+/// Made once for all tests.
+fn narrow() -> &'static [Subject] {
+    static NARROW: LazyLock<Vec<Subject>> =
+        LazyLock::new(|| subjects(Breadth::Narrow).unwrap_or_else(|why| panic!("{why}")));
+    &NARROW
 }
 
 #[test]
@@ -22,7 +26,7 @@ fn damage_is_found_or_harmless() {
     let subjects = narrow();
     let count = drawn(400, 1500) as u64;
     let seeds: Vec<u64> = (0..count).map(|number| seed_of(12, number)).collect();
-    let findings = run(&subjects, &seeds, 4, &|_, _| {});
+    let findings = run(subjects, &seeds, 4, &|_, _| {});
     assert!(findings.holes.is_empty(), "{:#?}", findings.holes);
     let (all, n_kinds) = (findings.all, findings.kinds.len());
     assert_eq!(all.total(), count);
@@ -55,7 +59,7 @@ fn differs(subject: &Subject, program: &Program) -> bool {
 fn the_machine_of_fingerprints_sees_what_the_verifier_rejects() {
     let subjects = narrow();
     let (mut seen, mut rejected) = (0, 0);
-    for seed in 0..drawn(600, 1000) as u64 {
+    for seed in 0..drawn(500, 1000) as u64 {
         let subject = &subjects[seed as usize % subjects.len()];
         let mutant = damage(&subject.program, &mut Dice(seed));
         let moves = matches!(

@@ -15,8 +15,8 @@ fn analysis(text: &str, settings: &[(&str, i64)]) -> Analysis {
 
 /// arXiv 2412.19437, section 3.2.1 and Table 2: bubble (p / 2 - 1) (F & B + B - 3 W) with B both halves. A forward is
 /// attention, dispatch, experts and combine. A pair takes what the compute of both takes, if that hides all four
-/// all-to-alls; alone, a forward or a backward waits for its two. With parts, `F & BW` is no cost that somebody claims: it
-/// follows from the turns that the two take.
+/// all-to-alls; alone, a forward or a backward waits for its two. With parts, `F & BW` is no cost that somebody
+/// claims: it follows from the turns that the two take.
 #[test]
 fn dualpipe_with_exchanges_hides_all_but_its_published_bubble() {
     for p in [4, 6, 8] {
@@ -60,7 +60,10 @@ fn interleaved_pairs_hide_their_exchanges() {
         let settings = [("devices", devices), ("microbatches", devices * rounds)];
         let (hidden, alone) = (analysis(&text, &settings), analysis(&text.replace(" on link", ""), &settings));
         assert!(hidden.timeline.makespan() < alone.timeline.makespan(), "{devices} {chunks} {rounds}");
-        assert_eq!(hidden.peaks, alone.peaks);
+        // Whoever hides an exchange takes the next activation before it gives the last one back.
+        for (hidden, alone) in hidden.peaks.iter().zip(&alone.peaks) {
+            assert!(hidden.activations <= alone.activations + 1, "{devices} {chunks} {rounds}");
+        }
         let n_devices = hidden.schedule.n_devices();
         for device in 0..n_devices {
             let spans = |queue: usize| -> Vec<(Ticks, Ticks)> {

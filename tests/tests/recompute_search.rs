@@ -165,7 +165,7 @@ fn small_targets_that_recompute_are_ordered_best_and_proved() {
         (&[0, 0], &[true, false], 2, 1),
         (&[0, 1, 2], &[true, true, false], 1, 1),
     ];
-    for (devices, recomputes, microbatches, capacity) in slice(2, cases) {
+    for (devices, recomputes, microbatches, capacity) in slice(4, cases) {
         for costs in slice(2, [[2, 3, 1, 2], [1, 1, 1, 1]]) {
             let small = Small { devices, recomputes, microbatches, costs, capacity };
             let (makespan, is_proved) = found(&small);

@@ -66,7 +66,7 @@ fn placed(dice: &mut Dice) -> Schedule {
 #[test]
 fn what_is_accepted_runs_and_all_else_is_stuck() {
     let (mut accepted, mut refused) = (0, 0);
-    for seed in 0..drawn(300, 20_000) {
+    for seed in 0..drawn(150, 20_000) {
         let schedule = placed(&mut Dice(seed as u64));
         analysis_as_it_runs(&schedule).unwrap_or_else(|found| panic!("seed {seed}: {found}"));
         if !stuck(&schedule).is_empty() {
@@ -260,7 +260,9 @@ fn one_at_a_time(analysis: &Analysis) {
             let (starts, ends) = (&analysis.timeline.starts[queue], &analysis.timeline.ends[queue]);
             spans.extend(starts.iter().copied().zip(ends.iter().copied()).filter(|(start, end)| start < end));
         }
+        // Parts of one stage have one sum.
         spans.sort_unstable();
+        spans.dedup();
         assert!(spans.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{device} {spans:?}");
     }
 }
@@ -281,7 +283,7 @@ fn parts_transfers_and_sums_share_a_lane() {
             }
         }
         pipeline p { devices 4 microbatches 8 schedule both
-            cost F = 2, F.exchange = 1, BW = 3, BW.exchange = 1, comm = 2, reduce = 5 }";
+            cost F = 2, F.exchange = 1, BW = 3, BW.exchange = 1, comm = 6, reduce = 5 }";
     let compiled = |text: &str| {
         let (compilation, _) = compile_text("test.pipe", text, Path::new("."), &Request::default());
         let said: Vec<&str> = compilation.diagnostics.iter().map(|one| one.message.as_str()).collect();
@@ -295,8 +297,8 @@ fn parts_transfers_and_sums_share_a_lane() {
     // devices.
     assert_eq!((carried(Together::Transfer), carried(Together::Sum)), (16, 8));
     assert!(with.timeline.makespan() > without.timeline.makespan());
-    let free = compiled(&text.replace("comm = 2, reduce = 5", "comm = 0, reduce = 0"));
-    let plain = compiled(&text.replace("comm = 2, reduce = 5", "comm = 0").replace(": send, reduce", ""));
+    let free = compiled(&text.replace("comm = 6, reduce = 5", "comm = 0, reduce = 0"));
+    let plain = compiled(&text.replace("comm = 6, reduce = 5", "comm = 0").replace(": send, reduce", ""));
     assert_eq!(free.timeline.ends, plain.timeline.ends);
 }
 

@@ -55,7 +55,7 @@ fn random_block(dice: &mut Dice) -> (String, String) {
 #[test]
 fn what_check_accepts_without_a_flush_runs_to_its_end_with_the_stated_peak() {
     let (mut accepted, mut travelling, mut stuck, mut failures) = (0, 0, 0, Vec::new());
-    for seed in 0..drawn(600, 1500) as u64 {
+    for seed in 0..drawn(500, 1500) as u64 {
         let (text, costs) = random_block(&mut Dice(seed));
         let found = compiled(text.clone(), Some(StageCosts::parse(&costs).expect("costs")));
         failures.extend(found.our_mistakes.first().map(|mistake| format!("seed {seed}, {costs}: {mistake}\n{text}")));
@@ -88,7 +88,7 @@ fn what_check_accepts_without_a_flush_runs_to_its_end_with_the_stated_peak() {
 #[test]
 fn certified_sums_are_stuck_with_no_number_of_microbatches() {
     let (mut certified, mut open) = (0, 0);
-    for seed in 0..drawn(240, 600) as u64 {
+    for seed in 0..drawn(160, 600) as u64 {
         let (text, _) = random_block(&mut Dice(seed));
         let found = compiled(text.clone(), None);
         let Some(analysis) = found.analysis.filter(|analysis| !analysis.order.dependencies.sums().is_empty()) else {

@@ -71,7 +71,7 @@ fn pairs(found: &TuneResult) -> Vec<(Ticks, Candidate)> {
 fn bounds_leave_out_nothing_that_is_better() {
     for (name, limits) in [("tiny", &["48MiB", "33MiB", "1GiB"][..]), ("experts", &["10MiB", "1GiB"])] {
         let all = all_of(name);
-        for memory in limits {
+        for memory in slice(2, limits) {
             let problem = problem_of(name, memory, &[]);
             let (best, found) = (best_of(&problem, all), tuned(&problem, 1));
             assert!(!best.is_empty(), "{name} {memory}: nothing fits");
