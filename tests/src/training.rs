@@ -117,3 +117,19 @@ pub fn distance_above(noise: f64, one: &[Bits], other: &[Bits]) -> f64 {
     };
     one.iter().zip(other).map(of).fold(0.0, f64::max)
 }
+
+/// Compares the weights, gradients and optimizer states of all replicas bit by bit.
+///
+/// # Panics
+/// If two replicas differ, or if there are replicas without collectives or the reverse.
+pub fn equal_replicas(run: &Run) {
+    let mut replicas = 0;
+    for kind in [ValueKind::ParameterGradients, ValueKind::Parameters, ValueKind::OptimizerState] {
+        for (value, tensor) in places(run.program(), kind) {
+            let all = run.read_all(value, tensor);
+            assert!(all.windows(2).all(|pair| pair[0] == pair[1]), "replicas of {}", run.program().value(value).name);
+            replicas += all.len() - 1;
+        }
+    }
+    assert_eq!(replicas > 0, run.program().n_collectives() > 0);
+}

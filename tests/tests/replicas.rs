@@ -13,7 +13,7 @@ use pipe_schedule::schedule::Schedule;
 use pipe_tests::pipelines::{gpt, program};
 use pipe_tests::programs::{program_of, stages_with_weights};
 use pipe_tests::schedules::{Dice, Size, replicated};
-use pipe_tests::training::{Bits, bits, losses, places, start, steps};
+use pipe_tests::training::{Bits, bits, equal_replicas, losses, start, steps};
 use proptest::prelude::*;
 use std::sync::Arc;
 
@@ -107,18 +107,6 @@ fn learn(program: &Arc<Verified>, stress: Option<u64>) -> (Vec<Vec<u64>>, [Vec<B
     equal_replicas(&run);
     let losses = losses(&reports).into_iter().map(|step| step.into_iter().map(|(_, loss)| loss).collect());
     (losses.collect(), [gradients, weights, state])
-}
-
-fn equal_replicas(run: &Run) {
-    let mut replicas = 0;
-    for kind in [ValueKind::ParameterGradients, ValueKind::Parameters, ValueKind::OptimizerState] {
-        for (value, tensor) in places(run.program(), kind) {
-            let all = run.read_all(value, tensor);
-            assert!(all.windows(2).all(|pair| pair[0] == pair[1]), "replicas of {}", run.program().value(value).name);
-            replicas += all.len() - 1;
-        }
-    }
-    assert_eq!(replicas > 0, run.program().n_collectives() > 0);
 }
 
 /// The largest difference of two tensors, relative to the largest number of the first.

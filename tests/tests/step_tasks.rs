@@ -17,7 +17,7 @@ use pipe_tests::cases::{compile_text, read, root};
 use pipe_tests::programs::{program_of, stages_with_updates};
 use pipe_tests::schedules::{Dice, Size, analysis_as_it_runs, replicated, stuck};
 use pipe_tests::slice::drawn;
-use pipe_tests::training::{bits, learn, losses, start, steps};
+use pipe_tests::training::{equal_replicas, learn, losses, start, steps};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -310,5 +310,25 @@ fn replicas_agree_after_early_updates() {
     let mut run = start(&program, Some(7));
     let all = losses(&steps(&mut run, 0..3));
     assert!(all.iter().all(|step| step.len() == 8), "{all:?}");
-    assert!(!bits(&run, pipe_ir::value::ValueKind::Parameters).is_empty());
+    assert!(program.program().n_collectives() > 0);
+    equal_replicas(&run);
+}
+
+#[test]
+fn a_transfer_goes_before_a_part_that_is_ready_at_the_same_moment() {
+    let text = "
+        schedule tie {
+            stages D place s on s lane link: send parts s = mlp, exchange on link, add
+            order d { repeat M { F[d] } repeat M { BW[d] } }
+        }
+        pipeline p { devices 2 microbatches 2 schedule tie
+            cost F.mlp = 0, F.exchange = 1, F.add = 1, BW.mlp = 1, BW.exchange = 1, BW.add = 1, comm = 1 }";
+    let (compilation, _) = compile_text("test.pipe", text, Path::new("."), &Request::default());
+    let analysis = compilation.analysis.expect("accepted");
+    // `add` of microbatch 0 ends at 2, and so does `mlp` of microbatch 1, which takes no time.
+    let of_device = |part: &&pipe_schedule::timing::timeline::Collected| part.device == DeviceId(0);
+    let transfer = analysis.timeline.collectives.iter().find(of_device).expect("a transfer");
+    let unit = pipe_schedule::units::Ticks::UNIT;
+    assert_eq!((transfer.start, analysis.timeline.starts[2][1]), (unit + unit, unit + unit + unit));
+    one_at_a_time(&analysis);
 }

@@ -157,8 +157,8 @@ pub(crate) fn wanted(begin: &str) -> Option<NameKind> {
     Written::of(begin).expects_lane.then_some(NameKind::Lane)
 }
 
-/// The lanes or parts that can be named at a place. A declaration knows its own and those of the schedule that it
-/// names. A function of a file knows those of all schedules.
+/// Returns the lanes or parts that the source may name at a place. In a schedule or pipeline, these are its own and
+/// those of the schedule that it calls. In a function of a file, these are the ones of all schedules.
 pub(crate) fn known(place: &Place<'_>, wanted: NameKind, begin: &str, rest: &str) -> Offers {
     let end = declaration_starts(rest).find(|begins| *begins > 0).unwrap_or(rest.len());
     let text = format!("{begin} {}", &rest[..end]);

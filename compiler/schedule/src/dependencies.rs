@@ -5,10 +5,10 @@
 //! needs R(s, m). Which stages read which the stage graph says; nothing else in the compiler knows. Where
 //! microbatches are cut into slices, F(s, m, q) needs F(s, m, q-1) too, whose keys and values it reads, and B or
 //! BW(s, m, q) the B or BW(s, m, q+1) that computes their gradients. Where s reads r of k microbatches before, F(s,
-//! m) needs F(r, m-k), and B or BW(r, m) the B or BW(s, m+k), as far as there are such microbatches. Where a sum of
-//! gradients travels, W or BW(s, m) needs that of m-1 too, and what follows an update that of the step's last
-//! microbatch (see [`crate::block::chained_reductions`]). What stands behind an update in an order waits for the
-//! devices that join its sum (see [`crate::step_tasks`]).
+//! m) needs F(r, m-k), and B or BW(r, m) the B or BW(s, m+k), as far as there are such microbatches. If sums of
+//! gradients travel between devices, W or BW(s, m) also needs W or BW(s, m-1), and tasks behind an update need the
+//! last weight gradient of its step (see [`crate::block::chained_reductions`]). If an order places an update, the
+//! tasks behind it need the tasks after which other devices join its sum (see [`crate::step_tasks`]).
 
 use crate::block::chained_reductions::Sums;
 use crate::placement::Placement;
@@ -226,12 +226,12 @@ impl Dependencies {
         self.sum_before(task).into_iter().chain(self.sums.waits(task).iter().copied())
     }
 
-    /// Whether some task waits for others only because an update stands before it.
+    /// Whether an update that an order places makes some task wait.
     pub fn has_updates(&self) -> bool {
         !self.updates.is_empty()
     }
 
-    /// The tasks that a task waits for only because an update stands before it.
+    /// The tasks after which other devices join a sum, if the update that waits for it stands before this task.
     pub fn update_inputs(&self, task: Task) -> &[Task] {
         if self.updates.is_empty() { &[] } else { self.updates.get(&task).map_or(&[], Vec::as_slice) }
     }
@@ -290,17 +290,17 @@ impl Dependencies {
         self.tasks_of(task, true).chain(self.update_inputs(task).iter().copied())
     }
 
-    /// The same without those that it waits for only because an update stands before it.
+    /// The inputs of a task, without [`Self::update_inputs`].
     pub fn inputs_beside_updates(&self, task: Task) -> impl Iterator<Item = Task> + '_ {
         self.tasks_of(task, true)
     }
 
-    /// The same without those of its [`Join`].
+    /// The inputs of a task, without those of its [`Join`].
     pub fn inputs_beside(&self, task: Task) -> impl Iterator<Item = Task> + '_ {
         self.tasks_of(task, false).chain(self.update_inputs(task).iter().copied())
     }
 
-    /// The same without those of its join, and those that it waits for only because an update stands before it.
+    /// The inputs of a task, without those of its [`Join`] and without [`Self::update_inputs`].
     pub fn inputs_alone(&self, task: Task) -> impl Iterator<Item = Task> + '_ {
         self.tasks_of(task, false)
     }

@@ -1,12 +1,11 @@
-//! Step tasks: what a device does once a step with the gradients of a stage, where its order gives that a place; and
-//! what takes turns on lanes beside parts.
+//! Sums of gradients and optimizer updates that an order places, and what lanes carry besides parts.
 //!
-//! `reduce` joins the sum of the gradients of a stage over the devices that have it. The device goes on at once.
-//! Without it, a device joins behind its last task that adds to these gradients. `update` waits for that sum, and
-//! updates the weights. Without it, that is done at the end of the step.
+//! `reduce` starts the sum of a stage's gradients over its replicas, and the device goes on. Without it, a device joins
+//! after its last task that adds to these gradients. `update` waits for the sum and runs the optimizer. Without it, the
+//! optimizer runs at the end of the step.
 //!
-//! Sums are joined in one order on all devices, so they never let devices wait for each other. An update does: what
-//! stands behind it waits for all others to have joined. These waits are inputs of tasks like any other.
+//! All devices join sums in one order, so sums cause no deadlock. Updates can: tasks behind an update wait until all
+//! other replicas have joined. The dependency graph has an edge for each such wait.
 
 pub use pipe_syntax::ast::{Carried, StepTaskKind};
 
@@ -110,8 +109,8 @@ impl Schedule {
     }
 }
 
-/// By device: where its last task stands that adds to the gradients of each stage. `gradient` is the kind of task
-/// that computes the weight gradient of a stage.
+/// For each device and stage: the position of the last task that adds to the gradients. `gradient` returns the kind of
+/// task that computes the weight gradient of a stage.
 pub fn last_contributions(
     schedule: &Schedule,
     gradient: impl Fn(StageId, MicrobatchId) -> TaskKind,
@@ -128,8 +127,7 @@ pub fn last_contributions(
     (0..schedule.n_devices()).map(of_device).collect()
 }
 
-/// What tasks wait for because an update stands before them: the tasks behind which the other devices that have the
-/// stage join its sum.
+/// For each task behind an update: the tasks after which the other replicas join the sum of that update.
 pub fn update_waits(
     schedule: &Schedule,
     gradient: impl Fn(StageId, MicrobatchId) -> TaskKind,

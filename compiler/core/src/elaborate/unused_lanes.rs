@@ -1,4 +1,4 @@
-//! Lanes that are declared, but carry nothing, and no part is on them.
+//! Warns of lanes that carry nothing and that no part is on.
 
 use super::{Request, schedule_of, target};
 use pipe_syntax::ast::{Lane, PipelineItem, ScheduleItem, StageParts};

@@ -92,7 +92,7 @@ impl ProgramTables {
         self.execs_of(device).filter(is_update).find(has)
     }
 
-    /// The updates of a stage that a device runs, but for those of weights that other stages share.
+    /// The updates of a stage on a device. Updates of weights that several stages share are left out.
     pub(crate) fn updates_of(&self, stage: StageId, device: DeviceId) -> impl Iterator<Item = ExecId> {
         let own = self.weights.iter().filter(move |group| group.stages == [stage]);
         own.filter_map(move |group| self.update_with(group.gradients?, device))

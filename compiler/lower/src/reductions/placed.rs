@@ -1,5 +1,4 @@
-//! Reductions that the order of a device places: each device joins where its list says, and behind that what its list
-//! does not place.
+//! Applies the places that orders give to reductions. Reductions without a place stay where they are, or move later.
 
 use pipe_ir::ids::StageId;
 use pipe_model::stage_set::StageSet;
@@ -8,8 +7,8 @@ use pipe_schedule::step_tasks::StepTaskKind;
 use pipe_schedule::timing::reductions::Reduction;
 use std::collections::BTreeSet;
 
-/// Gives members their places, and sorts reductions so that each device joins those with a place where they stand.
-/// They come in the order in which they could be joined; that stays as far as places allow.
+/// Moves members to their places, and sorts reductions so that each device can join placed ones exactly there. `all` is
+/// sorted by the time at which the last member could join; the result keeps that order where places allow it.
 pub(super) fn in_order(schedule: &Schedule, set: &StageSet, mut all: Vec<Reduction>) -> Vec<Reduction> {
     let stages = |one: &Reduction| -> BTreeSet<StageId> {
         let group = set.weights.iter().find(|group| group.gradients == Some(one.gradients));
@@ -26,12 +25,12 @@ pub(super) fn in_order(schedule: &Schedule, set: &StageSet, mut all: Vec<Reducti
             if let Some(after) = before.and_then(|(_, before)| u32::try_from(before.checked_sub(1)?).ok()) {
                 member.after = member.after.max(Some(after));
             }
-            // What several stages share has its sum behind the last of them.
+            // Weights that several stages share are summed up after the last of these stages.
             let place = before.filter(|_| own[index].len() == 1).map_or(u32::MAX, |(at, _)| at);
             lists[member.device.index()].push((member.after, place, index));
         }
     }
-    // What comes before what: along each list, one with a place before the next one, and before all that follow.
+    // On each device, a placed reduction comes before the next placed one, and before all others until then.
     let mut next: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); all.len()];
     for list in &mut lists {
         list.sort_unstable();

@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Reads every list with sums and updates.
 ///
-/// # Errors A diagnostic per statement that stands in a wrong place; or else one for sums that devices join in
-/// different orders.
+/// # Errors
+/// One diagnostic per statement in a wrong place. If there are none: one if devices join sums in different orders.
 pub(super) fn check(schedule: &Schedule, dependencies: &Dependencies) -> Result<(), Diagnostics> {
     if schedule.step_tasks.is_empty() {
         return Ok(());
@@ -116,7 +116,7 @@ fn other_order(schedule: &Schedule) -> Option<Diagnostic> {
         .iter()
         .map(|Before { device, first, second }| {
             let stages = [first, second].map(|one| schedule.parts.stage_of(one.stage));
-            format!("{device} joins that of {} before that of {}", stages[0], stages[1])
+            format!("{device} joins {} before {}", stages[0], stages[1])
         })
         .collect();
     let message = format!("devices join sums of gradients in different orders: {}", words.join(", "));
@@ -127,7 +127,7 @@ fn other_order(schedule: &Schedule) -> Option<Diagnostic> {
             error = error.label(span(schedule, one.second), "and here");
         }
     }
-    Some(error.help("all devices of two sums join them in the same order"))
+    Some(error.help("let all devices that have both stages join them in the same order"))
 }
 
 /// The shortest way from a sum back to itself.

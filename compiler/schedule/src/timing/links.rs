@@ -1,10 +1,9 @@
-//! Timelines in which transfers and sums of gradients take turns on lanes, among each other and with the parts there.
+//! Simulates timelines in which transfers and sums of gradients take turns on lanes with the parts there.
 //!
-//! A lane carries one thing at a time. What is ready first goes first; of several that are ready at once, the task
-//! comes first that stands first in the global order, then its transfers. A transfer occupies the lane of its sender
-//! for as long as it takes, and goes to each other device that needs what the task made. A sum occupies the lanes of
-//! all its members at once, from when the last of them has joined. Everything that is ready is carried after a finite
-//! time, so lanes never let devices wait for each other, and no verdict depends on them.
+//! A lane carries one thing at a time, first come, first served. If several are ready at the same moment, transfers go
+//! first, then parts, then sums; among transfers or parts, the global order decides. A transfer occupies the lane of
+//! its sender. A sum occupies the lanes of all its members, and is ready when the last of them has joined. Each item
+//! gets its turn after a finite time, so lanes cause no deadlock, and no verdict depends on them.
 
 use crate::order::{Order, Position};
 use crate::parts::lanes::waits_at;
@@ -35,7 +34,7 @@ struct Node {
     work: Ticks,
     /// How many nodes it still waits for.
     waits_for: usize,
-    /// When all that is over, as far as it is known, has come; and the task that it waited for last.
+    /// The latest moment at which something that it waits for ends, so far; and the task that caused it.
     ready: Ticks,
     cause: Option<Position>,
     /// Who waits for it, and for how long after its end.
@@ -44,15 +43,36 @@ struct Node {
     lanes: Vec<usize>,
 }
 
+/// Who goes first, of several that are ready at the same moment.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Turn {
+    Compute,
+    Transfer,
+    Part,
+    Sum,
+}
+
+impl Node {
+    const fn turn(&self) -> Turn {
+        match self.what {
+            What::Task(_) if self.lanes.is_empty() => Turn::Compute,
+            What::Task(_) => Turn::Part,
+            What::Transfer { .. } => Turn::Transfer,
+            What::Sum(_) => Turn::Sum,
+        }
+    }
+}
+
 /// Times every task of a schedule whose lanes carry transfers or some reductions, and says when these end.
 pub fn simulate(schedule: &Schedule, order: &Order, costs: &Costs, reductions: &mut [Reduction]) -> Timeline {
     let mut nodes = Nodes::new(schedule, order, costs, reductions);
     let mut timeline = Timeline::empty(schedule);
     let mut free: BTreeMap<usize, Ticks> = BTreeMap::new();
     let none_left = |(_, node): &(usize, &Node)| node.waits_for == 0;
-    let ready = nodes.all.iter().enumerate().filter(none_left).map(|(index, _)| Reverse((Ticks::ZERO, index)));
-    let mut ready: BinaryHeap<Reverse<(Ticks, usize)>> = ready.collect();
-    while let Some(Reverse((now, index))) = ready.pop() {
+    let ready =
+        nodes.all.iter().enumerate().filter(none_left).map(|(index, node)| Reverse((Ticks::ZERO, node.turn(), index)));
+    let mut ready: BinaryHeap<Reverse<(Ticks, Turn, usize)>> = ready.collect();
+    while let Some(Reverse((now, _, index))) = ready.pop() {
         let node = &mut nodes.all[index];
         let start = node.lanes.iter().filter_map(|lane| free.get(lane)).fold(now, |start, free| start.max(*free));
         let end = start + node.work;
@@ -92,7 +112,7 @@ pub fn simulate(schedule: &Schedule, order: &Order, costs: &Costs, reductions: &
             }
             follower.waits_for -= 1;
             if follower.waits_for == 0 {
-                ready.push(Reverse((follower.ready, next)));
+                ready.push(Reverse((follower.ready, follower.turn(), next)));
             }
         }
     }
@@ -204,10 +224,10 @@ fn is_one_sum(schedule: &Schedule, one: &Reduction, other: &Reduction) -> bool {
     one == other || !schedule.parts.is_empty() && stage(one) == stage(other) && one.members == other.members
 }
 
-/// By task of the sequence: to which other devices it sends what it makes, and how long each transfer takes.
+/// For each task of the sequence: the devices that it sends to, and how long each transfer takes.
 type Targets = BTreeMap<(DeviceId, u32), Vec<(Position, DeviceId, Ticks)>>;
 
-/// What is sent, if lanes carry that.
+/// Finds all transfers. Empty if no lane carries them.
 fn targets(schedule: &Schedule, order: &Order, is_carried: bool, costs: &Costs) -> Targets {
     let mut all = Targets::new();
     if !is_carried {
@@ -221,7 +241,7 @@ fn targets(schedule: &Schedule, order: &Order, is_carried: bool, costs: &Costs) 
         for input in flows {
             let from = Position::new(schedule.device_of(input), order.position(input));
             let takes = schedule.hop(&costs.latency, schedule.devices_of(input), schedule.devices_of(node[0].task));
-            // Two tasks that share their device are sent from as one.
+            // A pair sends as one task, its first.
             let before = from.position.checked_sub(1);
             let is_second =
                 before.is_some_and(|before| schedule.orders[from.device.index()][before as usize].with_next);
@@ -235,7 +255,7 @@ fn targets(schedule: &Schedule, order: &Order, is_carried: bool, costs: &Costs) 
     all
 }
 
-/// The stages whose updates stand right before a task, and behind the one before it in its queue.
+/// The stages that are updated between a task and the task before it in its queue.
 fn updates_before(schedule: &Schedule, slot: Position) -> impl Iterator<Item = StageId> + '_ {
     let device = schedule.parts.device(slot.device, schedule.n_devices());
     let order = &schedule.orders[slot.device.index()];

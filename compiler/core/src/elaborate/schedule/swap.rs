@@ -91,7 +91,7 @@ impl WrittenSwaps {
         Self { away: BTreeMap::new(), homes: vec![None; n_stages] }
     }
 
-    /// All swaps, with those of each device.
+    /// Returns all swaps. `lists` has the swaps of each device, in the order of its list.
     pub(super) fn finish(self, lists: Vec<Vec<Swap>>) -> Swaps {
         Swaps::new(self.homes, lists)
     }
