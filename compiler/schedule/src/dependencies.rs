@@ -12,6 +12,7 @@
 
 use crate::block::chained_reductions::Sums;
 use crate::placement::Placement;
+use crate::policy::frozen::Frozen;
 use crate::schedule::{Block, Schedule};
 use crate::slices::Slices;
 use crate::stage_graph::{ListId, StageGraph};
@@ -111,6 +112,17 @@ impl Dependencies {
         let stages = (0..graph.n_stages()).map(StageId::from_index).filter(|stage| may_fuse(*stage));
         let fused = stages.map(|stage| (stage, vec![false; n_microbatches as usize])).collect();
         Self { fused, ..Self::uniform(graph, true) }
+    }
+
+    /// The same dependencies, but frozen stages have no weight gradients: their backward is `B`.
+    #[must_use]
+    pub fn with_frozen(mut self, frozen: &Frozen) -> Self {
+        for stage in (0..self.n_stages()).map(StageId::from_index).filter(|stage| frozen.is_frozen(*stage)) {
+            self.split[stage.index()] = true;
+            self.has_weight[stage.index()] = false;
+            self.fused.remove(&stage);
+        }
+        self
     }
 
     fn from_kinds(graph: &StageGraph, kinds: impl Iterator<Item = (TaskKind, StageId)>) -> Self {

@@ -5,6 +5,7 @@
 //! of each device. Queues are numbered like devices: first the devices themselves, whose queue is compute, then the
 //! first lane of each device, then the second, and so on.
 
+pub mod divided;
 pub mod joins;
 pub mod lanes;
 

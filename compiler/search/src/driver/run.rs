@@ -1,6 +1,6 @@
 //! The whole of `pipec search`: a target in, a source and its report out. The clock is the caller's.
 
-use crate::emit::source::source;
+use crate::emit::source::{OfPipeline, source};
 use crate::problem::bytes::{in_bytes, tighten};
 use crate::problem::seeds::Known;
 use crate::problem::split_costs::{complete, in_halves};
@@ -32,6 +32,15 @@ use pipe_syntax::source::{Source, Sources};
 const MOST_LIKELY: usize = 4;
 const MOST_SHORT: usize = 12;
 
+/// What the root's pipeline says itself, if it names its schedule.
+#[derive(Clone, Copy, Debug, Default)]
+struct Said {
+    /// What lives with the hosts.
+    offload: bool,
+    /// What is said of its schedule.
+    of_schedule: OfPipeline,
+}
+
 /// A target that can be searched.
 #[derive(Clone, Debug)]
 pub struct Prepared {
@@ -41,8 +50,8 @@ pub struct Prepared {
     request: Request,
     /// Where the root names the pipeline's schedule, if it has a pipeline.
     call: Option<(usize, usize)>,
-    /// Whether the root's pipeline says what lives with the hosts.
-    says_offload: bool,
+    /// What that pipeline says itself.
+    said: Said,
     /// What devices may hold, if it is counted in bytes.
     limit: Option<Capacity>,
     /// What of the target the search leaves out, with its places in the sources of the target.
@@ -73,13 +82,13 @@ pub fn prepare(
     let Some(mut analysis) = compilation.analysis.take() else { return Err(Box::new(compilation)) };
     complete(&mut analysis, &root, loader, &unlimited);
     let prepared = problem(&analysis, request.memory.as_ref(), objective).and_then(|problem| {
-        let (call, says_offload) =
-            call(&root, loader, request).map_or((None, false), |(call, says)| (Some(call), says));
+        let (call, said) =
+            call(&root, loader, request).map_or((None, Said::default()), |(call, said)| (Some(call), said));
         let warnings: Diagnostics = without_pairs(&problem, analysis.timeline.makespan()).into_iter().collect();
         let findings = warnings.iter().map(|warning| Finding::new(warning, sources)).collect();
         let request = request.clone();
-        let counts = Prepared { problem, root, request, call, says_offload, limit: None, warnings, findings };
-        if counts.request.memory.is_none() && counts_bytes(&analysis) {
+        let counts = Prepared { problem, root, request, call, said, limit: None, warnings, findings };
+        if counts.request.memory.is_none() && counts_bytes(&analysis) && analysis.schedule.parts.is_empty() {
             counts.with_bytes(&analysis, &compilation.report, loader)
         } else {
             Ok(counts)
@@ -101,18 +110,25 @@ fn counts_bytes(analysis: &Analysis) -> bool {
     pipeline.byte_limit().is_some() && !pipeline.requirements.iter().any(|one| one.subject == Subject::Peak)
 }
 
-/// Where the root's pipeline names its schedule, and whether it says what lives with the hosts.
-fn call(root: &Source, loader: &Loader<'_>, request: &Request) -> Option<((usize, usize), bool)> {
+/// Where the root's pipeline names its schedule, and what else it says.
+fn call(root: &Source, loader: &Loader<'_>, request: &Request) -> Option<((usize, usize), Said)> {
     let files = files::load(&mut Sources::default(), root.clone(), loader).ok()?;
     // A table of PyTorch has no place for a schedule of ours.
     files.root_table().is_none().then_some(())?;
     let (_, call) = schedule_of(&files, &request.choice)?;
     let call = call?;
-    let is_offload = |item: &PipelineItem| matches!(item, PipelineItem::Offload { .. });
     let is_call = |item: &PipelineItem| matches!(item, PipelineItem::Schedule(own) if own.span == call.span);
     let own = files.root_pipelines().find(|pipeline| pipeline.items.iter().any(is_call));
-    let says = own.is_some_and(|own| own.items.iter().any(is_offload));
-    Some(((call.span.start as usize, call.span.end as usize), says))
+    let mut said = Said::default();
+    for item in own.iter().flat_map(|own| &own.items) {
+        match item {
+            PipelineItem::Offload { .. } => said.offload = true,
+            PipelineItem::Parts(_) => said.of_schedule.parts = true,
+            PipelineItem::Frozen(_) => said.of_schedule.frozen = true,
+            _ => {}
+        }
+    }
+    Some(((call.span.start as usize, call.span.end as usize), said))
 }
 
 impl Prepared {
@@ -223,11 +239,11 @@ impl Prepared {
     pub fn finish(&self, found: &Progress, sources: &mut Sources, loader: &Loader<'_>) -> (String, Compilation) {
         let (schedule, steady) = self.problem.schedule(found);
         let name = self.free_name();
-        let declared = source(&schedule, &name, &format!("{}\n{steady}", self.about(found)));
+        let declared = source(&schedule, &name, &format!("{}\n{steady}", self.about(found)), self.said.of_schedule);
         let text = match self.call {
             Some((start, end)) => {
                 let (before, after) = (&self.root.text[..start], &self.root.text[end..]);
-                let offload = self.request.choice.offload.filter(|offload| offload.any() && !self.says_offload);
+                let offload = self.request.choice.offload.filter(|offload| offload.any() && !self.said.offload);
                 let offload = offload.map(|offload| format!("\n    offload {offload}")).unwrap_or_default();
                 format!("{before}{name}{offload}{after}\n{declared}")
             }

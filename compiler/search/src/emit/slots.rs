@@ -53,8 +53,11 @@ struct Frame {
 }
 
 impl Frame {
-    /// `None` where stages differ in the kinds of their tasks.
+    /// `None` where stages differ in the kinds of their tasks, or have parts.
     fn new(schedule: &Schedule) -> Option<Self> {
+        if schedule.frozen.any() || !schedule.parts.is_empty() {
+            return None;
+        }
         let n_stages = schedule.n_stages();
         let tasks = || schedule.orders.iter().flatten().map(|scheduled| scheduled.task);
         let is_split = tasks().any(|task| task.kind == TaskKind::BackwardInput);

@@ -2,10 +2,11 @@
 //! `order` with repeats where tasks repeat.
 
 use super::slots::{Slots, slots};
-use pipe_ir::ids::MicrobatchId;
-use pipe_schedule::placement::Placement;
-use pipe_schedule::schedule::{Schedule, ScheduledTask};
+use super::words::words;
+use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
+use pipe_schedule::schedule::Schedule;
 use pipe_syntax::format;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// Repeats that save fewer tasks than this are written out.
@@ -22,21 +23,41 @@ enum Part {
     Repeat(usize, Vec<Part>),
 }
 
-/// A `schedule` declaration with this name, with a line of documentation per line of `about`. Every
-/// stage has the same devices for all microbatches, and takes them in turn.
-pub fn source(schedule: &Schedule, name: &str, about: &str) -> String {
-    format::styled(declaration(schedule, name, about))
+/// What a pipeline says of its schedule, which that need not say again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OfPipeline {
+    /// The parts of stages, and their lanes.
+    pub parts: bool,
+    /// Which stages are frozen.
+    pub frozen: bool,
 }
 
-fn declaration(schedule: &Schedule, name: &str, about: &str) -> String {
+/// A `schedule` declaration with this name, with a line of documentation per line of `about`. Every
+/// stage has the same devices for all microbatches, and takes them in turn.
+pub fn source(schedule: &Schedule, name: &str, about: &str, said: OfPipeline) -> String {
+    format::styled(declaration(schedule, name, about, said))
+}
+
+fn declaration(schedule: &Schedule, name: &str, about: &str, said: OfPipeline) -> String {
     let mut text = String::new();
     for line in about.lines() {
         let _ = writeln!(text, "{}", format!("/// {line}").trim_end());
     }
     let _ = writeln!(text, "schedule {name} {{");
     let _ = writeln!(text, "    require D == {} and M == {}", schedule.n_devices(), schedule.n_microbatches);
-    let _ = writeln!(text, "    stages {}", schedule.n_stages());
-    let _ = writeln!(text, "    place s on {}", placement(&schedule.placement, schedule.n_devices()));
+    let _ = writeln!(text, "    stages {}", schedule.n_whole_stages());
+    let _ = writeln!(text, "    place s on {}", placement(schedule));
+    if !said.parts && !schedule.parts.is_empty() {
+        for lane in schedule.parts.lanes() {
+            let _ = writeln!(text, "    lane {lane}");
+        }
+        let _ = writeln!(text, "    parts s = {}", parts_of_stages(schedule));
+    }
+    if !said.frozen
+        && let Some(frozen) = frozen(schedule)
+    {
+        let _ = writeln!(text, "    frozen {frozen}");
+    }
     if let Some(Slots { period, lines }) = slots(schedule) {
         let _ = writeln!(text, "    block every {period} {{");
         for (kind, slot) in lines {
@@ -46,31 +67,26 @@ fn declaration(schedule: &Schedule, name: &str, about: &str) -> String {
         return text;
     }
     text.push_str("    order d {\n");
-    for (device, order) in schedule.orders.iter().enumerate() {
+    for device in 0..schedule.n_devices() {
         let before = if device == 0 { "        " } else { " else " };
         let _ = writeln!(text, "{before}if d == {device} {{");
-        let words: Vec<String> = order.iter().map(word).collect();
-        write_parts(&mut text, &parts(&words), 3);
+        write_parts(&mut text, &parts(&words(schedule, DeviceId::from_index(device))), 3);
         text.push_str("        }");
     }
     text.push_str("\n    }\n}\n");
     text
 }
 
-fn word(scheduled: &ScheduledTask) -> String {
-    format!("{}[{}]", scheduled.task.kind.letters(), scheduled.task.stage.0)
-}
-
 /// Where stage `s` lives, as an expression: one that people write, if there is one.
-fn placement(placement: &Placement, n_devices: usize) -> String {
+fn placement(schedule: &Schedule) -> String {
+    let n_devices = schedule.n_devices();
     // Sets that are there once or more, each with its stages.
     let mut groups: Vec<(Vec<usize>, Vec<usize>)> = Vec::new();
-    for stage in placement.stages() {
-        let set = placement.devices(stage, MicrobatchId(0)).iter().map(|device| device.index()).collect();
-        match groups.iter_mut().find(|(known, _)| *known == set) {
-            Some((_, stages)) => stages.push(stage.index()),
-            None => groups.push((set, vec![stage.index()])),
-        }
+    for stage in 0..schedule.n_whole_stages() {
+        let queues = schedule.parts.rows(StageId::from_index(stage)).map(StageId::from_index);
+        let queues = queues.flat_map(|row| schedule.placement.devices(row, MicrobatchId(0)));
+        let set = queues.map(|queue| schedule.parts.device(*queue, n_devices).index()).collect::<BTreeSet<usize>>();
+        add(&mut groups, set.into_iter().collect(), stage);
     }
     // What needs no condition: a rule for all stages on one device, or the set with most stages.
     let rest = match rule(&groups, n_devices) {
@@ -86,10 +102,57 @@ fn placement(placement: &Placement, n_devices: usize) -> String {
     };
     let mut text = String::new();
     for (set, stages) in groups {
-        let conditions: Vec<String> = stages.iter().map(|stage| format!("s == {stage}")).collect();
-        let _ = write!(text, "if {} then {} else ", conditions.join(" or "), devices(&set, n_devices));
+        let _ = write!(text, "if {} then {} else ", condition(&stages), devices(&set, n_devices));
     }
     text + &rest
+}
+
+/// Adds a stage to those that are alike.
+fn add<T: PartialEq>(groups: &mut Vec<(T, Vec<usize>)>, of_stage: T, stage: usize) {
+    match groups.iter_mut().find(|(known, _)| *known == of_stage) {
+        Some((_, stages)) => stages.push(stage),
+        None => groups.push((of_stage, vec![stage])),
+    }
+}
+
+/// What holds for some stages `s`.
+fn condition(stages: &[usize]) -> String {
+    match stages {
+        [0, .., last] if last + 1 == stages.len() => format!("s < {}", last + 1),
+        _ => stages.iter().map(|stage| format!("s == {stage}")).collect::<Vec<_>>().join(" or "),
+    }
+}
+
+/// The parts of stage `s`, as an expression.
+fn parts_of_stages(schedule: &Schedule) -> String {
+    let parts = &schedule.parts;
+    let mut groups: Vec<(String, Vec<usize>)> = Vec::new();
+    for stage in 0..schedule.n_whole_stages() {
+        let own = parts.positions(StageId::from_index(stage)).filter_map(|rows| {
+            let part = parts.part(StageId::from_index(rows.start))?;
+            let lane = part.lane.map_or_else(String::new, |lane| format!(" on {}", parts.lanes()[lane]));
+            Some(format!("{}{lane}", part.name))
+        });
+        add(&mut groups, own.collect::<Vec<_>>().join(", "), stage);
+    }
+    let (last, _) = groups.pop().unwrap_or_default();
+    let before = groups.iter().map(|(list, stages)| format!("if {} then {list} else ", condition(stages)));
+    before.collect::<String>() + &last
+}
+
+/// Which stages are frozen, if any are.
+fn frozen(schedule: &Schedule) -> Option<String> {
+    let parts = &schedule.parts;
+    let is_frozen = |stage: &usize| {
+        let mut rows = parts.rows(StageId::from_index(*stage)).filter(|row| !parts.is_on_lane(*row));
+        rows.all(|row| schedule.frozen.is_frozen(StageId::from_index(row)))
+    };
+    let frozen: Vec<usize> = (0..schedule.n_whole_stages()).filter(is_frozen).collect();
+    match frozen.len() {
+        0 => None,
+        all if all == schedule.n_whole_stages() => Some("all".to_owned()),
+        _ => Some(format!("s if {}", condition(&frozen))),
+    }
 }
 
 /// A rule that all stages on one device follow, if there are such stages.

@@ -1,12 +1,14 @@
 //! The building block in the middle of a schedule: microbatches between warm-up and cool-down that do the same, each as
 //! much later than the one before, under the costs at hand.
 
+use super::words::word;
 use crate::heuristics::block::Block;
 use pipe_ir::ids::MicrobatchId;
 use pipe_ir::task::TaskKind;
 use pipe_schedule::dispatch::job::{Job, Mention, TaskId, TaskSeries, Time};
 use pipe_schedule::dispatch::plan::Plan;
 use pipe_schedule::policy::activation::Activations;
+use pipe_schedule::schedule::Schedule;
 use std::fmt::Write;
 
 /// Microbatches of a block at most.
@@ -80,7 +82,7 @@ fn placed(plan: &Plan<'_>, microbatches: std::ops::Range<usize>) -> impl Iterato
 
 impl Steady {
     /// What people read: the period, what each device does in it, and how many activations it holds at most.
-    pub(crate) fn words(&self, job: &Job, activations: &Activations, time: impl Fn(Time) -> String) -> String {
+    pub(crate) fn words(&self, job: &Job, schedule: &Schedule, time: impl Fn(Time) -> String) -> String {
         let (from, to) = self.microbatches;
         let period = time(self.block.period);
         let each = match self.size {
@@ -89,18 +91,22 @@ impl Steady {
         };
         let mut text = format!("Microbatches {from} to {} are a building block: {each}.\n", to - 1);
         let _ = writeln!(text, "Starts modulo {period}, and the most activations that a device holds:");
-        let counts = counting(job, activations);
+        let counts = counting(job, &schedule.activations);
         for device in job.capacity.ids() {
-            let word = |(mention, start): (Mention, Time)| {
+            let start_of = |(mention, start): (Mention, Time)| {
                 let (series, second) = job.series_of(mention);
                 let series = &job.series[series];
                 let kind = if second.is_some() { TaskKind::Backward } else { series.kind };
                 let start = start.rem_euclid(self.block.period);
-                format!("{}[{}] {}", kind.letters(), series.stage.0, time(start))
+                format!("{} {}", word(&schedule.parts, kind, series.stage), time(start))
             };
-            let tasks: Vec<String> = self.block.on_device(job, device).map(word).collect();
-            let held = activations.words(self.block.held(&counts, device).unsigned_abs());
-            let _ = writeln!(text, "  {device}: {}; {held}", tasks.join(", "));
+            let tasks: Vec<String> = self.block.on_device(job, device).map(start_of).collect();
+            let _ = write!(text, "  {}: {}", schedule.device_name(device), tasks.join(", "));
+            if device.index() < schedule.n_devices() {
+                let _ =
+                    write!(text, "; {}", schedule.activations.words(self.block.held(&counts, device).unsigned_abs()));
+            }
+            text.push('\n');
         }
         text
     }

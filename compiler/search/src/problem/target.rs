@@ -3,12 +3,14 @@
 use crate::Progress;
 use crate::bounds::first_device::least_span;
 use crate::bounds::idle::least_with_pauses;
+use crate::emit::lists::set_places;
 use crate::emit::slots::slots;
 use crate::emit::steady::steady;
 use pipe_compiler::analyze::Analysis;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::TaskKind;
 use pipe_schedule::bounds::{least_work, lower_bound};
+use pipe_schedule::check::check;
 use pipe_schedule::dependencies::Dependencies;
 use pipe_schedule::dispatch::Objective;
 use pipe_schedule::dispatch::job::{Job, Mention, Orders, Time};
@@ -19,6 +21,7 @@ use pipe_schedule::policy::activation::Activations;
 use pipe_schedule::policy::recompute::recomputing;
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::timing::durations::Costs;
+use pipe_schedule::timing::timeline::simulate;
 use pipe_schedule::units::Ticks;
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 
@@ -63,7 +66,7 @@ pub(crate) fn problem(
     objective: Objective,
 ) -> Result<Problem, Diagnostic> {
     let schedule = &analysis.schedule;
-    // Parts of stages on several devices are no chain either.
+    // Parts of stages on several devices are no chain, whoever reads them.
     let says_graph = schedule.parts.is_empty() && !schedule.graph.is_chain() && !analysis.has_model();
     let refused = says_graph.then_some((
         "it says itself which stages read which",
@@ -114,9 +117,6 @@ fn unsearchable(schedule: &Schedule, costs: &Costs) -> Option<(&'static str, &'s
     if schedule.slices.count() > 1 {
         return Some(("its microbatches are cut into slices", help));
     }
-    if !schedule.parts.is_empty() {
-        return Some(("its stages have parts", "leave `parts` out: what is found serves stages with parts as well"));
-    }
     if !schedule.swaps.is_empty() {
         return Some(("it evicts activations", "leave `evict` and `fetch` out: the search counts all on the devices"));
     }
@@ -132,12 +132,6 @@ fn unsearchable(schedule: &Schedule, costs: &Costs) -> Option<(&'static str, &'s
     if !schedule.recomputed_microbatches().is_empty() {
         let help = "leave that out, and let the search choose stages that recompute with `--may-recompute`";
         return Some(("some of its stages recompute only some microbatches", help));
-    }
-    if schedule.frozen.any() {
-        return Some((
-            "some of its stages are frozen",
-            "leave `frozen` out: what is found serves frozen stages as well",
-        ));
     }
     if costs.differ() {
         let help = "search with costs of kinds or stages alone, as in `--cost F=1,B=1,W=1,F[0]=1.5`";
@@ -215,7 +209,7 @@ impl Problem {
     fn forms(&self) -> Dependencies {
         let may_fuse = |stage| self.pairs_pay || self.costs.saved_by_fusing(stage) > Ticks::ZERO;
         let dependencies = Dependencies::of_either(&self.schedule.graph, self.schedule.n_microbatches, may_fuse);
-        dependencies.with_recomputation(recomputing(&self.schedule))
+        dependencies.with_recomputation(recomputing(&self.schedule)).with_frozen(&self.schedule.frozen)
     }
 
     /// No schedule is shorter, with pairs or without.
@@ -246,16 +240,19 @@ impl Problem {
         let (job, orders, schedule) = self.written(found);
         let plan = Plan::new(&job, self.objective, &orders);
         let steady = plan.and_then(|(plan, _)| steady(&plan)).filter(|_| self.scale.is_exact);
-        let words =
-            steady.map(|steady| steady.words(&job, &self.schedule.activations, |time| self.ticks(time).to_string()));
+        let words = steady.map(|steady| steady.words(&job, &self.schedule, |time| self.ticks(time).to_string()));
         (schedule, words.unwrap_or_default())
     }
 
     /// The same with the length of the schedule that is written of it: backwards that run at once may have
-    /// made it shorter.
+    /// made it shorter, and lists of devices with lanes longer.
     pub(crate) fn measured(&self, found: Progress) -> Progress {
-        let (job, orders, _) = self.written(&found);
-        let length = self.length((&job, &orders)).map_or(found.length, |length| length.min(found.length));
+        let (job, orders, schedule) = self.written(&found);
+        let length = if schedule.parts.any_on_lanes() {
+            self.length_of_lists(&schedule).unwrap_or(Time::MAX)
+        } else {
+            self.length((&job, &orders)).map_or(found.length, |length| length.min(found.length))
+        };
         debug_assert!(found.bound <= length, "a bound of {} passes for a proof of {length}", found.bound);
         Progress { length, bound: found.bound.min(length), ..found }
     }
@@ -264,9 +261,23 @@ impl Problem {
         Plan::new(job, self.objective, orders).map(|(_, length)| length.length)
     }
 
+    /// How long a schedule takes whose devices go through lists: a list may hold up what its orders would not.
+    fn length_of_lists(&self, schedule: &Schedule) -> Option<Time> {
+        let timeline = simulate(schedule, &check(schedule).ok()?, &self.costs);
+        Some(self.scale.of(match self.objective {
+            Objective::Makespan => timeline.makespan(),
+            Objective::LongestStage => timeline.longest_stage(),
+        }))
+    }
+
     fn written(&self, found: &Progress) -> (Job, Orders, Schedule) {
         let written = |(job, orders): (Job, Orders)| {
-            let tasks = job.tasks(&orders);
+            let mut tasks = job.tasks(&orders);
+            if self.schedule.parts.any_on_lanes()
+                && let Some((plan, _)) = Plan::new(&job, self.objective, &orders)
+            {
+                set_places(&mut tasks, &plan, self.schedule.n_devices());
+            }
             let schedule = Schedule { orders: tasks, block: None, reorder: None, ..self.schedule.clone() };
             (job, orders, Schedule { name: "found".to_owned(), ..schedule })
         };

@@ -7,6 +7,7 @@ use super::{Writer, WrittenOrders};
 use pipe_ir::ids::{MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::block::period::turn;
+use pipe_schedule::parts::divided::has_weights;
 use pipe_schedule::schedule::{Block, BlockTask, ScheduledTask};
 use pipe_syntax::ast::{self, Expr, ExprKind, SlotDuration};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
@@ -169,9 +170,9 @@ fn n_queues(writer: &Writer<'_>) -> usize {
 fn rows(writer: &Writer<'_>, line: &ast::BlockTask, nth: usize) -> Result<Vec<Vec<Range<usize>>>, Fault> {
     let stages = 0..writer.n_stages();
     let Some(part) = &line.part else {
-        return Ok(stages.map(|stage| parts::all(&writer.parts, line.kind, stage).collect()).collect());
+        return Ok(stages.map(|stage| writer.parts.of_task(line.kind, StageId::from_index(stage)).collect()).collect());
     };
-    let named = |stage| parts::named(&writer.parts, line.kind, stage, &part.text);
+    let named = |stage| writer.parts.of_named(line.kind, StageId::from_index(stage), &part.text);
     let all: Vec<_> = stages.map(|stage| named(stage).skip(nth).take(1).collect::<Vec<_>>()).collect();
     let Some(rows) = all.iter().flatten().next() else {
         return Err(Box::new(match nth {
@@ -183,7 +184,7 @@ fn rows(writer: &Writer<'_>, line: &ast::BlockTask, nth: usize) -> Result<Vec<Ve
             }
         }));
     };
-    if parts::has_weights(line.kind) && parts::is_on_lane(&writer.parts, rows.start) {
+    if has_weights(line.kind) && writer.parts.is_on_lane(rows.start) {
         return Err(Box::new(parts::no_weights(line.kind, part)));
     }
     Ok(all)

@@ -223,7 +223,7 @@ impl<'a> Writer<'a> {
         let written = self.report.take(written);
         let mut written = written.unwrap_or_default();
         if let Some(parts) = later {
-            let orders = parts::divided(written.orders, &parts, self.n_devices as usize);
+            let orders = parts.divided(written.orders);
             written = WrittenOrders { orders, ..WrittenOrders::default() };
             self.divide(parts);
         }

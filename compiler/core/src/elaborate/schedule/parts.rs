@@ -2,10 +2,9 @@
 
 use super::Writer;
 use super::items::Items;
-use pipe_ir::ids::{DeviceId, StageId};
-use pipe_ir::task::{Task, TaskKind};
+use pipe_ir::ids::StageId;
+use pipe_ir::task::TaskKind;
 use pipe_schedule::parts::{Named, StageParts};
-use pipe_schedule::schedule::ScheduledTask;
 use pipe_schedule::step_tasks::{Carried, CarriedLanes};
 use pipe_syntax::ast::{self, Expr, PartItem, PartList};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
@@ -16,7 +15,6 @@ use pipe_syntax::limits::{MAX_STAGES, within};
 use pipe_syntax::source::Span;
 use pipe_syntax::suggest;
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// The most lanes of a device.
@@ -220,61 +218,6 @@ fn check_lanes(lanes: &[&ast::Lane]) -> Result<(), Fault> {
         }
     }
     Ok(())
-}
-
-/// The rows of a stage that a task without a part stands for, position by position in the order in which tasks of its
-/// kind run. `W` and `R` are of compute parts only.
-pub(super) fn all(parts: &StageParts, kind: TaskKind, stage: usize) -> impl Iterator<Item = Range<usize>> + '_ {
-    let has = move |rows: &Range<usize>| !has_weights(kind) || !is_on_lane(parts, rows.start);
-    in_order(parts, kind, stage).filter(has)
-}
-
-/// The rows of a stage whose parts have a name, likewise.
-pub(super) fn named<'p>(
-    parts: &'p StageParts,
-    kind: TaskKind,
-    stage: usize,
-    name: &'p str,
-) -> impl Iterator<Item = Range<usize>> + 'p {
-    let is_named =
-        move |rows: &Range<usize>| parts.part(StageId::from_index(rows.start)).is_some_and(|part| &*part.name == name);
-    in_order(parts, kind, stage).filter(is_named)
-}
-
-fn in_order(parts: &StageParts, kind: TaskKind, stage: usize) -> impl Iterator<Item = Range<usize>> + '_ {
-    let mut positions = parts.positions(StageId::from_index(stage));
-    let is_forward = matches!(kind, TaskKind::Forward | TaskKind::Recompute);
-    std::iter::from_fn(move || if is_forward { positions.next() } else { positions.next_back() })
-}
-
-/// Whether tasks of a kind are of what has weights, and so of no part on a lane.
-pub(super) const fn has_weights(kind: TaskKind) -> bool {
-    matches!(kind, TaskKind::BackwardWeight | TaskKind::Recompute)
-}
-
-/// Orders of whole stages with each task divided in its parts.
-pub(super) fn divided(
-    orders: Vec<Vec<ScheduledTask>>,
-    parts: &StageParts,
-    n_devices: usize,
-) -> Vec<Vec<ScheduledTask>> {
-    let mut queues = vec![Vec::new(); n_devices * (1 + parts.lanes().len())];
-    for (device, order) in (0..).map(DeviceId).zip(orders) {
-        let mut at = 0;
-        for one in order {
-            for rows in all(parts, one.task.kind, one.task.stage.index()) {
-                let row = StageId::from_index(parts.of_device(&rows, device));
-                let task = Task { stage: row, ..one.task };
-                queues[parts.queue(device, row, n_devices).index()].push(ScheduledTask { task, at, ..one });
-                at += 1;
-            }
-        }
-    }
-    queues
-}
-
-pub(super) fn is_on_lane(parts: &StageParts, row: usize) -> bool {
-    parts.lane(StageId::from_index(row)).is_some()
 }
 
 /// The error for a name that no stage, or not this one, has as a part. `stage` is the stage at hand, if it is one.

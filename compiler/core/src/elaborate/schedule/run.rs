@@ -8,6 +8,7 @@ use super::swap::{Movement, WrittenSwaps};
 use super::{Writer, WrittenOrders, parts};
 use pipe_ir::ids::{DeviceId, MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
+use pipe_schedule::parts::divided::has_weights;
 use pipe_schedule::placement::names;
 use pipe_schedule::schedule::ScheduledTask;
 use pipe_schedule::step_tasks::StepTask;
@@ -235,7 +236,7 @@ impl<'a> Run<'_, 'a> {
         }
         let parts = Rc::clone(&self.writer.parts);
         let mut is_any = false;
-        for rows in parts::all(&parts, line.kind, index) {
+        for rows in parts.of_task(line.kind, StageId::from_index(index)) {
             is_any = true;
             self.row(line, parts.of_device(&rows, self.device))?;
         }
@@ -246,12 +247,14 @@ impl<'a> Run<'_, 'a> {
     /// them.
     fn part(&mut self, line: &Line<'a>, part: &ast::Name, stage: usize) -> Result<Option<usize>, Fault> {
         let (parts, device) = (Rc::clone(&self.writer.parts), self.device);
-        let mut all = parts::named(&parts, line.kind, stage, &part.text).map(|rows| parts.of_device(&rows, device));
+        let mut all = parts
+            .of_named(line.kind, StageId::from_index(stage), &part.text)
+            .map(|rows| parts.of_device(&rows, device));
         let Some(first) = all.next() else {
             self.writer.report.add(parts::unknown(&parts, part, Some(stage)));
             return Ok(None);
         };
-        if parts::has_weights(line.kind) && parts::is_on_lane(&parts, first) {
+        if has_weights(line.kind) && parts.is_on_lane(first) {
             self.writer.report.add(parts::no_weights(line.kind, part));
             return Ok(None);
         }
@@ -317,7 +320,7 @@ impl<'a> Run<'_, 'a> {
             }
         };
         let parts = Rc::clone(&self.writer.parts);
-        for rows in parts.positions(stage).filter(|rows| !parts::is_on_lane(&parts, rows.start)) {
+        for rows in parts.positions(stage).filter(|rows| !parts.is_on_lane(rows.start)) {
             let stage = StageId::from_index(parts.of_device(&rows, self.device));
             let task = StepTask { kind: once.kind, stage, at: 0, origin: once.origin };
             self.marks.push(self.order.len(), Mark::StepTask(task));
@@ -338,17 +341,7 @@ impl<'a> Run<'_, 'a> {
             self.step(step)?;
             halves.push(self.order.split_off(first).into());
         }
-        halves.sort_by_key(|half| half.front().is_some_and(|one| one.task.kind == TaskKind::Forward));
-        while halves.iter().any(|half| !half.is_empty()) {
-            for half in &mut halves {
-                while let Some(one) = half.pop_front() {
-                    self.order.push(one);
-                    if self.writer.parts.lane(one.task.stage).is_some() {
-                        break;
-                    }
-                }
-            }
-        }
+        self.order.extend(self.writer.parts.by_turns(halves));
         Ok(())
     }
 

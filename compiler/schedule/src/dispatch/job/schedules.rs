@@ -23,19 +23,14 @@ fn may_split(costs: &Costs) -> bool {
 impl Job {
     /// The tasks of a schedule without replicas, in whatever order it has them, and the parts of
     /// activations that each device may hold. Every backward is split in `B` and `W`, or may be
-    /// fused where that takes less. The same stages recompute.
-    pub fn new(schedule: &Schedule, costs: &Costs, scale: &Scale, capacity: IndexVec<DeviceId, i64>) -> Self {
-        let recomputing = recomputing(schedule);
-        let splits = may_split(costs);
-        let dependencies = Dependencies::uniform(&schedule.graph, splits).with_recomputation(recomputing.clone());
-        let job = Self::of_kinds(
-            schedule,
-            &dependencies,
-            |stage| (splits, recomputing[stage.index()]),
-            costs,
-            scale,
-            capacity,
-        );
+    /// fused where that takes less; that of a frozen stage is `B`. The same stages recompute. With
+    /// parts, each part is a stage, and each lane a device that holds nothing.
+    pub fn new(schedule: &Schedule, costs: &Costs, scale: &Scale, mut capacity: IndexVec<DeviceId, i64>) -> Self {
+        capacity.resize(schedule.n_queues(), 0);
+        let dependencies = Dependencies::uniform(&schedule.graph, may_split(costs))
+            .with_recomputation(recomputing(schedule))
+            .with_frozen(&schedule.frozen);
+        let job = Self::as_it_is(schedule, &dependencies, costs, scale, capacity);
         let fusions = job.backwards(
             |stage| costs.saved_by_fusing(stage) > Ticks::ZERO,
             |stage| scale.of(costs.of(TaskKind::Backward, stage)),
@@ -51,25 +46,11 @@ impl Job {
         scale: &Scale,
         capacity: IndexVec<DeviceId, i64>,
     ) -> Self {
-        let form = |stage| (dependencies.is_split(stage), dependencies.recomputes(stage));
-        Self::of_kinds(schedule, dependencies, form, costs, scale, capacity)
-    }
-
-    /// The tasks of a schedule, where by stage it is known whether the backward is split, and whether it recomputes.
-    fn of_kinds(
-        schedule: &Schedule,
-        dependencies: &Dependencies,
-        form: impl Fn(StageId) -> (bool, bool),
-        costs: &Costs,
-        scale: &Scale,
-        capacity: IndexVec<DeviceId, i64>,
-    ) -> Self {
         let stages = || (0..schedule.n_stages()).map(StageId::from_index);
         let forward = stages().map(|stage| (TaskKind::Forward, stage));
         let backward = stages().rev().flat_map(|stage| {
-            let (splits, recomputes) = form(stage);
-            let halves = if splits { &SCHEDULED[1..3] } else { &SCHEDULED[3..4] };
-            let again = recomputes.then_some(TaskKind::Recompute);
+            let halves = if dependencies.is_split(stage) { &SCHEDULED[1..3] } else { &SCHEDULED[3..4] };
+            let again = dependencies.recomputes(stage).then_some(TaskKind::Recompute);
             again.into_iter().chain(halves.iter().copied()).map(move |kind| (kind, stage))
         });
         let is_there = |(kind, stage): &(TaskKind, StageId)| schedule.frozen.needs(*kind, *stage);
@@ -85,7 +66,7 @@ impl Job {
             };
             let needs = dependencies.input_kinds(kind, stage).filter(|input| !is_implied(input.kind));
             let needs = needs.filter_map(|input| {
-                let latency = costs.latency.between_sets(devices(input.stage), own);
+                let latency = schedule.hop(&costs.latency, devices(input.stage), own);
                 Some((find((input.kind, input.stage))?, scale.of(latency)))
             });
             TaskSeries {

@@ -1,0 +1,92 @@
+//! Tasks of whole stages as tasks of their parts.
+
+use super::StageParts;
+use crate::schedule::ScheduledTask;
+use pipe_ir::ids::{DeviceId, StageId};
+use pipe_ir::task::{Task, TaskKind};
+use std::collections::VecDeque;
+use std::ops::Range;
+
+/// Whether tasks of a kind are of what has weights, and so of no part on a lane.
+pub const fn has_weights(kind: TaskKind) -> bool {
+    matches!(kind, TaskKind::BackwardWeight | TaskKind::Recompute)
+}
+
+impl StageParts {
+    /// The rows of a stage that a task without a part stands for, position by position in the order in which tasks of
+    /// its kind run. `W` and `R` are of compute parts only.
+    pub fn of_task(&self, kind: TaskKind, stage: StageId) -> impl Iterator<Item = Range<usize>> + '_ {
+        let has = move |rows: &Range<usize>| !has_weights(kind) || !self.is_on_lane(rows.start);
+        self.in_order(kind, stage).filter(has)
+    }
+
+    /// The rows of a stage whose parts have a name, likewise.
+    pub fn of_named<'p>(
+        &'p self,
+        kind: TaskKind,
+        stage: StageId,
+        name: &'p str,
+    ) -> impl Iterator<Item = Range<usize>> + 'p {
+        let is_named = move |rows: &Range<usize>| {
+            self.part(StageId::from_index(rows.start)).is_some_and(|part| &*part.name == name)
+        };
+        self.in_order(kind, stage).filter(is_named)
+    }
+
+    fn in_order(&self, kind: TaskKind, stage: StageId) -> impl Iterator<Item = Range<usize>> + '_ {
+        let mut positions = self.positions(stage);
+        let is_forward = matches!(kind, TaskKind::Forward | TaskKind::Recompute);
+        std::iter::from_fn(move || if is_forward { positions.next() } else { positions.next_back() })
+    }
+
+    /// Whether a row is on a lane.
+    pub fn is_on_lane(&self, row: usize) -> bool {
+        self.lane(StageId::from_index(row)).is_some()
+    }
+
+    /// The tasks of parts that a task of a whole stage is for a device.
+    pub fn tasks_of(&self, whole: ScheduledTask, device: DeviceId) -> impl Iterator<Item = ScheduledTask> + '_ {
+        let rows = self.of_task(whole.task.kind, whole.task.stage);
+        let row = move |rows: Range<usize>| StageId::from_index(self.of_device(&rows, device));
+        rows.map(move |rows| ScheduledTask { task: Task { stage: row(rows), ..whole.task }, ..whole })
+    }
+
+    /// Some tasks of parts, and others, as one list in which both take turns: a backward first, and each up to and
+    /// including its next part on a lane. This is how Megatron-LM merges a forward and a backward.
+    pub fn by_turns(&self, mut halves: Vec<VecDeque<ScheduledTask>>) -> Vec<ScheduledTask> {
+        halves.sort_by_key(|half| half.front().is_some_and(|one| one.task.kind == TaskKind::Forward));
+        let mut list = Vec::with_capacity(halves.iter().map(VecDeque::len).sum());
+        while halves.iter().any(|half| !half.is_empty()) {
+            for half in &mut halves {
+                while let Some(one) = half.pop_front() {
+                    list.push(one);
+                    if self.lane(one.task.stage).is_some() {
+                        break;
+                    }
+                }
+            }
+        }
+        list
+    }
+
+    /// The lists of devices as orders of queues, each task with its place in its list.
+    pub fn in_queues(&self, lists: Vec<Vec<ScheduledTask>>) -> Vec<Vec<ScheduledTask>> {
+        let n_devices = lists.len();
+        let mut queues = vec![Vec::new(); n_devices * (1 + self.lanes.len())];
+        for (device, list) in (0..).map(DeviceId).zip(lists) {
+            for (at, one) in (0..).zip(list) {
+                let queue = self.queue(device, one.task.stage, n_devices);
+                queues[queue.index()].push(ScheduledTask { at, ..one });
+            }
+        }
+        queues
+    }
+
+    /// Orders of whole stages with each task divided in its parts, which run one after the other.
+    pub fn divided(&self, orders: Vec<Vec<ScheduledTask>>) -> Vec<Vec<ScheduledTask>> {
+        let list = |(device, order): (DeviceId, Vec<ScheduledTask>)| {
+            order.into_iter().flat_map(|one| self.tasks_of(one, device)).collect()
+        };
+        self.in_queues((0..).map(DeviceId).zip(orders).map(list).collect())
+    }
+}
