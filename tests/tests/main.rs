@@ -55,6 +55,7 @@ mod reorder;
 mod replicas;
 mod runs;
 mod search;
+mod search_parts;
 mod search_sources;
 mod sets;
 mod slices;

@@ -9,7 +9,7 @@ use pipe_schedule::schedule::Schedule;
 use pipe_schedule::timing::costs::StageCosts;
 use pipe_search::Options;
 use pipe_search::driver::alternatives::{Moves, SearchTarget};
-use pipe_search::emit::source::source;
+use pipe_search::emit::source::{OfPipeline, source};
 use pipe_syntax::source::{Source, Sources};
 use pipe_syntax::stdlib;
 use pipe_tests::blocks::request;
@@ -234,7 +234,7 @@ fn sources_that_recompute_compile_to_the_orders_that_they_were_written_for() {
                 found.analysis.unwrap_or_else(|| panic!("{text}: {:#?}", found.diagnostics)).schedule
             };
             let schedule = with(stdlib::schedule(name).expect("it exists"), Some(asked));
-            let text = source(&schedule, "again", "");
+            let text = source(&schedule, "again", "", OfPipeline::default());
             blocks += usize::from(text.contains("block every"));
             let tasks = |schedule: &Schedule| -> Vec<Vec<Task>> {
                 schedule.orders.iter().map(|order| order.iter().map(|one| one.task).collect()).collect()

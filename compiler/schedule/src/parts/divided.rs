@@ -39,6 +39,16 @@ impl StageParts {
         std::iter::from_fn(move || if is_forward { positions.next() } else { positions.next_back() })
     }
 
+    /// The next row of the same stage, name and device: its `B` and `W` of a microbatch come first, because a list
+    /// takes parts of one name in the order in which their backwards run.
+    pub fn next_of_name(&self, row: StageId) -> Option<StageId> {
+        let own = self.part(row).filter(|own| own.nth.is_some())?;
+        let later = row.index() + 1..self.rows(own.stage).end;
+        later
+            .map(StageId::from_index)
+            .find(|later| self.part(*later).is_some_and(|later| later.name == own.name && later.member == own.member))
+    }
+
     /// Whether a row is on a lane.
     pub fn is_on_lane(&self, row: usize) -> bool {
         self.lane(StageId::from_index(row)).is_some()

@@ -4,7 +4,7 @@ use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::parts::StageParts;
 use pipe_schedule::schedule::{Schedule, ScheduledTask};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// `F[1]`, or `F.dispatch[1]` for a part.
 pub(super) fn word(parts: &StageParts, kind: TaskKind, row: StageId) -> String {
@@ -55,14 +55,22 @@ fn whole(schedule: &Schedule, device: DeviceId, kind: TaskKind, tasks: &[Task]) 
 }
 
 /// Whether parts of one name are always run in the order in which a list that names no microbatches takes them: that
-/// one next of which fewest ran.
+/// one next of which fewest ran. Of a part that runs backwards in both forms, microbatches are named.
 fn takes_turns(schedule: &Schedule, list: &[Task]) -> bool {
     let parts = &schedule.parts;
+    let one_of_several = |task: &&Task| parts.part(task.stage).is_some_and(|part| part.nth.is_some());
+    let own: BTreeSet<(StageId, TaskKind)> =
+        list.iter().filter(one_of_several).map(|task| (task.stage, task.kind)).collect();
+    let has_both =
+        |stage| [TaskKind::Backward, TaskKind::BackwardInput].iter().all(|kind| own.contains(&(stage, *kind)));
+    if own.iter().any(|(stage, _)| has_both(*stage)) {
+        return false;
+    }
     let mut counts: BTreeMap<(TaskKind, StageId), u32> = BTreeMap::new();
-    list.iter().all(|task| {
-        let Some(part) = parts.part(task.stage).filter(|part| part.nth.is_some()) else { return true };
-        let same = parts.of_named(task.kind, part.stage, &part.name).map(|rows| StageId::from_index(rows.start));
-        let same = same.filter(|row| schedule.frozen.needs(task.kind, *row));
+    list.iter().filter(one_of_several).all(|task| {
+        let Some(part) = parts.part(task.stage) else { return true };
+        let same = parts.of_named(task.kind, part.stage, &part.name);
+        let same = same.flatten().map(StageId::from_index).filter(|row| own.contains(&(*row, task.kind)));
         let next = same.min_by_key(|row| counts.get(&(task.kind, *row)).copied().unwrap_or_default());
         *counts.entry((task.kind, task.stage)).or_default() += 1;
         next == Some(task.stage)

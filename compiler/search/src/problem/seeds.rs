@@ -2,11 +2,15 @@
 
 use crate::driver::run::Prepared;
 use pipe_compiler::elaborate::{self, elaborate};
+use pipe_ir::ids::DeviceId;
+use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::check::check;
 use pipe_schedule::dispatch::job::{Orders, SeriesId, Time};
 use pipe_schedule::dispatch::reorder::reorder;
+use pipe_schedule::parts::StageParts;
+use pipe_schedule::policy::freeze::freeze;
 use pipe_schedule::policy::recompute::{insert, recomputing};
-use pipe_schedule::schedule::Schedule;
+use pipe_schedule::schedule::{Schedule, ScheduledTask};
 use pipe_syntax::source::Source;
 use pipe_syntax::{files, stdlib};
 
@@ -62,8 +66,8 @@ impl Known for Prepared {
         };
         let sizes = [("devices", own.n_devices()), ("microbatches", microbatches)];
         let settings = sizes.into_iter().chain(shape).map(|(name, value)| (name.to_owned(), value as i64)).collect();
-        let found = stdlib::SCHEDULES.get(index / SHAPES).and_then(|(name, text)| self.standard(name, text, settings));
-        found.map_or_else(Vec::new, |schedule| self.in_all_forms(&schedule))
+        let found = stdlib::SCHEDULES.get(index / SHAPES).map(|(name, text)| self.standard(name, text, settings));
+        found.into_iter().flatten().flat_map(|schedule| self.in_all_forms(&schedule)).collect()
     }
 }
 
@@ -106,16 +110,35 @@ impl Prepared {
         forms
     }
 
-    /// A schedule of the standard library with these settings, if it has the same placement and is sound.
-    fn standard(&self, name: &str, text: &str, settings: Vec<(String, i64)>) -> Option<Schedule> {
+    /// A schedule of the standard library with these settings, if it has the same placement and is sound. If stages
+    /// have parts, also the same with each forward and the backward beside it by turns.
+    fn standard(&self, name: &str, text: &str, settings: Vec<(String, i64)>) -> Vec<Schedule> {
         let root = Source { name: format!("std:{name}"), text: text.to_owned() };
-        let files = files::load(&mut pipe_syntax::source::Sources::default(), root, &|_| Err(String::new())).ok()?;
+        let files = files::load(&mut pipe_syntax::source::Sources::default(), root, &|_| Err(String::new()));
         let request = elaborate::Request { settings, ..elaborate::Request::default() };
-        let schedule = elaborate(&files, &request).ok()?.schedule;
+        let elaborated = files.ok().and_then(|files| elaborate(&files, &request).ok());
+        let Some(schedule) = elaborated.map(|elaborated| elaborated.schedule) else { return Vec::new() };
+        let parts = &self.problem.schedule.parts;
+        if parts.is_empty() || schedule.n_stages() != self.problem.schedule.n_whole_stages() {
+            return self.like_own(schedule).into_iter().collect();
+        }
+        let orders = [parts.divided(schedule.orders.clone()), merged(parts, &schedule.orders)];
+        let placement = parts.placement(&schedule.placement, schedule.n_devices());
+        let schedule = Schedule { parts: parts.clone(), placement, block: None, reorder: None, ..schedule };
+        orders.into_iter().filter_map(|orders| self.like_own(Schedule { orders, ..schedule.clone() })).collect()
+    }
+
+    /// A schedule with the graph, the frozen stages and the recomputation of the target, if it has the same placement
+    /// and is sound.
+    fn like_own(&self, mut schedule: Schedule) -> Option<Schedule> {
         let own = &self.problem.schedule;
         let same = schedule.placement == own.placement && schedule.slices == own.slices && schedule.window.is_none();
-        let schedule =
-            same.then(|| Schedule { graph: own.graph.clone(), activations: own.activations.clone(), ..schedule })?;
+        same.then_some(())?;
+        schedule.graph = own.graph.clone();
+        if own.frozen.any() {
+            freeze(&mut schedule, &own.graph, |stage| own.frozen.is_frozen(stage));
+        }
+        schedule.activations = own.activations.clone();
         let order = check(&schedule).ok()?;
         let mut better =
             if schedule.reorder.is_some() { reorder(schedule, order, &self.problem.costs, None).0 } else { schedule };
@@ -123,4 +146,32 @@ impl Prepared {
         insert(&mut better, |stage, _| recomputing[stage.index()]);
         Some(better)
     }
+}
+
+/// Orders of whole stages as orders of queues, where each forward and the backward beside it take turns.
+fn merged(parts: &StageParts, orders: &[Vec<ScheduledTask>]) -> Vec<Vec<ScheduledTask>> {
+    let is_backward = |kind| matches!(kind, TaskKind::Backward | TaskKind::BackwardInput);
+    let is_pair = |one: Task, other: Task| {
+        let other_kinds = one.kind == TaskKind::Forward && is_backward(other.kind)
+            || is_backward(one.kind) && other.kind == TaskKind::Forward;
+        other_kinds && (one.stage, one.microbatch) != (other.stage, other.microbatch)
+    };
+    let list = |(device, order): (DeviceId, &Vec<ScheduledTask>)| {
+        let (mut list, mut rest) = (Vec::new(), &order[..]);
+        loop {
+            match *rest {
+                [one, other, ..] if is_pair(one.task, other.task) => {
+                    let both = [one, other].map(|whole| parts.tasks_of(whole, device).collect());
+                    list.extend(parts.by_turns(both.to_vec()));
+                    rest = &rest[2..];
+                }
+                [one, ..] => {
+                    list.extend(parts.tasks_of(one, device));
+                    rest = &rest[1..];
+                }
+                [] => break list,
+            }
+        }
+    };
+    parts.in_queues((0..).map(DeviceId).zip(orders).map(list).collect())
 }

@@ -269,9 +269,12 @@ impl<'a> Run<'_, 'a> {
             return Ok(all().min_by_key(|row| self.next[line.kind.index()][*row]));
         };
         let work = [microbatch, slice.unwrap_or(-1)];
-        let times = |row: &usize| self.several.get(&(line.kind, *row, work)).copied().unwrap_or(0);
+        // `BW` is `B`, and `W` as well.
+        let halves = [TaskKind::BackwardInput, TaskKind::BackwardWeight];
+        let counted = if line.kind == TaskKind::Backward { &halves[..] } else { &[line.kind] };
+        let times = |row: &usize| self.several.get(&(counted[0], *row, work)).copied().unwrap_or(0);
         let row = all().min_by_key(times).unwrap_or(first);
-        *self.several.entry((line.kind, row, work)).or_default() += 1;
+        counted.iter().for_each(|kind| *self.several.entry((*kind, row, work)).or_default() += 1);
         Ok(Some(row))
     }
 
