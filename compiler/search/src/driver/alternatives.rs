@@ -17,6 +17,7 @@ use pipe_model::stage_set;
 use pipe_schedule::dispatch::Objective;
 use pipe_schedule::policy::offload::{Offload, Wanted};
 use pipe_schedule::policy::recompute::{Recomputation, recomputing};
+use pipe_schedule::schedule::Schedule;
 use pipe_schedule::units::Ticks;
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::files::{self, Loader};
@@ -75,6 +76,9 @@ impl SearchTarget<'_> {
     pub fn prepare(&self, sources: &mut Sources) -> Result<Prepared, Box<Compilation>> {
         let offloads = self.offloads(sources)?;
         let refused = match self.with(sources, (&[], None)) {
+            Ok(prepared) if self.may.recompute && !prepared.problem.schedule.parts.is_empty() => {
+                return Err(self.keeps_parts(sources, &prepared.problem.schedule));
+            }
             Ok(prepared) => return Ok(prepared),
             Err(compilation) => compilation,
         };
@@ -196,14 +200,27 @@ impl SearchTarget<'_> {
         Err(Box::new(compilation))
     }
 
+    /// The refusal to choose what recomputes where stages have parts.
+    fn keeps_parts(&self, sources: &mut Sources, schedule: &Schedule) -> Box<Compilation> {
+        let mut compilation = compile(sources, self.root.clone(), self.loader, &self.request.of_search());
+        let message =
+            format!("the stages of `{}` have parts, and the search does not choose which recompute", schedule.name);
+        let error = Diagnostic::error(Code::CannotSearch, schedule.placement_span, "this schedule", message);
+        let help = "leave `--may-recompute` out, and name parts in the pipeline, as in `recompute F.mlp`";
+        compilation.diagnostics = vec![error.help(help)];
+        compilation.conclude(sources);
+        Box::new(compilation)
+    }
+
     /// The stages, those first whose recomputation saves most for what it costs. None if the caller
-    /// says which recompute, or the schedule.
+    /// says which recompute, or the schedule, or if stages have parts.
     fn order(&self) -> Option<Vec<StageId>> {
         let files = files::load(&mut Sources::default(), self.root.clone(), self.loader).ok()?;
         let stages = stage_set(&files, &elaborate(&files, &self.request.choice).ok()?).ok()?;
         let unlimited = Request { memory: None, ..self.request.of_search() };
         let analysis = compile(&mut Sources::default(), self.root.clone(), self.loader, &unlimited).analysis?;
-        if self.request.choice.recompute.is_some() || recomputing(&analysis.schedule).contains(&true) {
+        let is_said = self.request.choice.recompute.is_some() || recomputing(&analysis.schedule).contains(&true);
+        if is_said || !analysis.schedule.parts.is_empty() {
             return None;
         }
         let mut held = vec![0_u128; analysis.schedule.n_stages()];
@@ -229,7 +246,8 @@ impl SearchTarget<'_> {
             let cost = analysis.costs.of(TaskKind::Forward, *stage).0.max(1);
             Reverse(held[stage.index()].saturating_mul(saved(*stage).into()) / u128::from(cost))
         };
-        let mut order: Vec<StageId> = analysis.schedule.placement.stages().collect();
+        let all = analysis.schedule.placement.stages();
+        let mut order: Vec<StageId> = all.filter(|stage| analysis.schedule.frozen.has_backward(*stage)).collect();
         order.sort_by_key(worth);
         Some(order)
     }

@@ -46,11 +46,13 @@ pub(crate) fn in_halves(files: &Files, elaborated: &Elaborated) -> Option<StageS
     stage_set_of(files, elaborated, &kinds(elaborated, &HALVES)).ok()
 }
 
-/// The kinds of tasks of each stage, with backwards of this form.
+/// The kinds of tasks of each stage, with backwards of this form; of a frozen stage those that it needs.
 fn kinds(elaborated: &Elaborated, form: &[TaskKind]) -> Vec<Kinds> {
-    let of_stage = |recomputes: bool| {
+    let frozen = &elaborated.schedule.frozen;
+    let of_stage = |(stage, recomputes): (StageId, bool)| {
         let forward = if recomputes { &[TaskKind::Forward, TaskKind::Recompute][..] } else { &[TaskKind::Forward] };
-        Kinds::of(&[forward, form].concat())
+        let all = forward.iter().chain(form).filter_map(|kind| frozen.kind(*kind, stage));
+        Kinds::of(&all.collect::<Vec<_>>())
     };
-    recomputing(&elaborated.schedule).into_iter().map(of_stage).collect()
+    (0..).map(StageId).zip(recomputing(&elaborated.schedule)).map(of_stage).collect()
 }
