@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Targets, where nobody asks for more.
-const USUAL: u64 = 16;
+const USUAL: u64 = 8;
 /// The same with slices and replicas, which are not searched, and on machines.
-const USUAL_CUT: u64 = 16;
-const USUAL_MACHINES: u64 = 10;
+const USUAL_CUT: u64 = 8;
+const USUAL_MACHINES: u64 = 5;
 /// Seeds of targets for which a bound was too high once, because `F & B` takes less than its tasks and `BW`
 /// less than its halves; and of one of which the search told another length than that of what it wrote.
 const KNOWN: [u64; 3] = [306, 328, 269];

@@ -282,7 +282,7 @@ fn controllable_memory_reaches_the_published_makespans() {
             assert!(analysis.bound.makespan <= analysis.timeline.makespan());
         }
     }
-    for p in pipe_tests::slice::slice(3, 2..=24) {
+    for p in pipe_tests::slice::slice(5, 2..=24) {
         for (name, units) in [("v_min", (p + 4) / 3), ("v_half", (p + 2) / 2), ("v_zb", p)] {
             assert!(peak(&timed(name, p, 3 * p, "", &[])) <= 2 * units, "{name} {p}");
         }

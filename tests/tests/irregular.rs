@@ -125,7 +125,7 @@ fn agree(drawn: &Drawn, program: Verified, others: (Verified, Option<Verified>),
 #[test]
 fn irregular_orders_run_and_learn_what_one_device_learns() {
     let mut tally = Tally::default();
-    for seed in seeds(120) {
+    for seed in seeds(60) {
         let drawn = match orders(seed) {
             Ok(drawn) => drawn,
             Err(why) => {
@@ -155,7 +155,7 @@ fn irregular_orders_run_and_learn_what_one_device_learns() {
 #[test]
 fn windows_learn_the_same_with_every_feature_and_without() {
     let mut tally = Tally::default();
-    for seed in seeds(120) {
+    for seed in seeds(60) {
         let drawn = blocks(seed);
         let Some(program) = tally.analyze(seed, &drawn, compiled(&drawn.text)) else { continue };
         if seed % RUN > 0 {

@@ -219,8 +219,8 @@ fn no_order_is_shorter_than_the_best_one() {
     let most: usize = asked.map_or(4, |nodes| nodes.parse().expect("a number of nodes"));
     let mut random = generator(7);
     let (mut n_orders, mut n_reordered) = (0, 0);
+    let schedules = slice(2, ["v_half", "zb_v", "v_min", "1f1b", "zb_h1"]);
     for n in 3..=most {
-        let schedules = ["v_half", "zb_v", "v_min", "1f1b", "zb_h1"];
         for schedule in &schedules {
             let cluster = random_machines(n, &mut random);
             let text = gpt2_xl(schedule, n, n + 1 + (random() % 4) as usize);
@@ -243,7 +243,7 @@ fn no_order_is_shorter_than_the_best_one() {
             n_reordered += u32::from(["v_half", "v_min", "zb_v"].contains(schedule));
         }
     }
-    assert!(n_orders >= 5 * (6 + 24) && n_reordered >= 6, "{n_orders} {n_reordered}");
+    assert!(n_orders >= schedules.len() * (6 + 24) && n_reordered >= 4, "{n_orders} {n_reordered}");
     println!("{n_orders} orders of nodes");
 }
 
@@ -256,7 +256,7 @@ fn more_search_is_never_worse() {
         let cluster = random_machines(8, &mut random);
         let text = gpt2_xl(schedule, 8, 12);
         let mut last = None;
-        for &looked_at in &[2, 8, 30, 90][..if takes_all() { 4 } else { 3 }] {
+        for &looked_at in &[2, 8, 30, 90][..if takes_all() { 4 } else { 2 }] {
             let found = mapped(&text, &cluster, Options::default(), looked_at);
             assert!(!found.is_best && found.timed <= looked_at + 1, "{found:?}");
             assert!(near(reported(&text, &cluster, &found.nodes), ms(found.time)), "{found:?}");

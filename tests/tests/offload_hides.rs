@@ -125,7 +125,7 @@ fn no_task_waits_longer_than_for_the_copies_of_state() {
 #[test]
 fn every_schedule_learns_the_same_bits_while_its_activations_are_away() {
     let mut failures = Vec::new();
-    for (index, (name, _)) in slice(3, SCHEDULES.iter().enumerate()) {
+    for (index, (name, _)) in slice(5, SCHEDULES.iter().enumerate()) {
         let devices = if ["gpipe", "1f1b", "eager_1f1b", "zb_h1", "zb_h2"].contains(name) { 3 } else { 2 };
         let sizes = "vocab = 17, hidden = 8, heads = 2, blocks = 6, sequence = 6, rows = 1";
         let text = |line: &str| gpt(sizes, devices, 6, &format!("{name} {line}")).replace(" memory 4GiB", "");

@@ -50,7 +50,7 @@ fn recomputes(program: &Verified) -> Vec<u32> {
 fn every_standard_schedule_learns_the_same_bits_with_recomputation() {
     let one_stage = ["gpipe", "1f1b", "eager_1f1b", "zb_h1", "zb_h2"];
     let mut failures = Vec::new();
-    for (index, (name, _)) in slice(2, SCHEDULES.iter().enumerate()) {
+    for (index, (name, _)) in slice(4, SCHEDULES.iter().enumerate()) {
         let devices = if one_stage.contains(name) { 3 } else { 2 };
         let plain = learn(&verified(&text("f32", devices, name, "")), None);
         let line = ASKED[index % ASKED.len()];
@@ -146,7 +146,7 @@ const SOME: &str = "recompute F[s, m] if (s + m) % 2 == 0";
 
 #[test]
 fn every_standard_schedule_learns_the_same_bits_where_some_microbatches_recompute() {
-    for (index, (name, _)) in slice(3, SCHEDULES.iter().enumerate()) {
+    for (index, (name, _)) in slice(5, SCHEDULES.iter().enumerate()) {
         let text = |line: &str| text("f32", 2, name, line);
         if *name == "cyclic_dp" {
             let refused = program(&text(SOME)).expect_err("it repeats a block");

@@ -231,6 +231,12 @@ impl Schedule {
         all
     }
 
+    /// Whether devices add up gradients: those of a stage that lives on several of them.
+    pub fn has_sums(&self) -> bool {
+        let trains = |stage: &StageId| !self.frozen.is_frozen(*stage);
+        self.placement.stages().filter(trains).any(|stage| self.placement.devices_of(stage).len() > 1)
+    }
+
     /// Number of tasks. One that occupies several devices counts once.
     pub fn n_tasks(&self) -> usize {
         if self.placement.spread_stage().is_none() {

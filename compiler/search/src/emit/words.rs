@@ -1,4 +1,4 @@
-//! The tasks of a device as an order mentions them: whole stages where their parts follow each other, else part by part.
+//! The tasks of a device as an order mentions them: whole stages if their parts follow each other, else part by part.
 
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::{Task, TaskKind};

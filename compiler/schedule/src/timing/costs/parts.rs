@@ -141,7 +141,7 @@ impl Runs {
             }
             // Whole stages alone have activations that leave.
             CostName::Swap(_) => true,
-            CostName::Reduce => false,
+            CostName::Reduce => !schedule.has_sums(),
             _ => false,
         }
     }

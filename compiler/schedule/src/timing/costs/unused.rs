@@ -44,6 +44,9 @@ pub fn check(costs: &StageCosts, all: &StageCosts, schedule: &Schedule) -> Diagn
                 ("no such pair", Some("leave it out, or pair tasks with `&`"))
             }
             CostName::Swap(kind) if !swaps.contains(kind) => ("no such statement", Some("leave it out")),
+            CostName::Reduce if !schedule.has_sums() => {
+                ("no sum: no stage that trains lives on several devices", Some("leave it out"))
+            }
             _ => return None,
         };
         let said = match &entry.rule {
