@@ -161,7 +161,7 @@ fn shortest(prepared: &Prepared, schedule: &Schedule, memory: u64, objective: Ob
     (count, combined.into_iter().filter_map(of_lists).min())
 }
 
-/// Backwards at once, and in halves.
+/// Lists of backwards at once, and of those in halves.
 #[test]
 fn no_list_of_a_small_target_contradicts_a_bound_or_a_proof() {
     let (mut judged, mut proved, mut lists) = (0, 0, 0);

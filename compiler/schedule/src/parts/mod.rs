@@ -101,6 +101,11 @@ impl StageParts {
         first.map(position) == self.part(row).map(position)
     }
 
+    /// Whether a stage has several parts of one name.
+    pub fn has_several_of_a_name(&self) -> bool {
+        self.parts.iter().any(|part| part.nth.is_some())
+    }
+
     /// Whether some part is on a lane.
     pub fn any_on_lanes(&self) -> bool {
         self.parts.iter().any(|part| part.lane.is_some())

@@ -77,7 +77,8 @@ fn find_as_is(
             break accepted.or(Some(result));
         }
     };
-    if let Some(best) = result.as_mut().filter(|_| prepared.estimates_memory()) {
+    let may_be_better = |best: &SearchResult| prepared.estimates_memory() || !best.compilation.report.ok;
+    if let Some(best) = result.as_mut().filter(|best| may_be_better(best)) {
         // There may be orders that the pipeline's memory is enough for, though it was not for what
         // was found, or not thought to be.
         let is_better = |other: &Progress| !best.compilation.report.ok || other.length < best.found.length;

@@ -20,6 +20,7 @@ use pipe_schedule::memory_limit::MemoryLimit;
 use pipe_schedule::policy::activation::Activations;
 use pipe_schedule::policy::recompute::recomputing;
 use pipe_schedule::schedule::Schedule;
+use pipe_schedule::stage_graph::StageGraph;
 use pipe_schedule::timing::durations::Costs;
 use pipe_schedule::timing::timeline::simulate;
 use pipe_schedule::units::Ticks;
@@ -66,8 +67,13 @@ pub(crate) fn problem(
     objective: Objective,
 ) -> Result<Problem, Diagnostic> {
     let schedule = &analysis.schedule;
-    // Parts of stages on several devices are no chain, whoever reads them.
-    let says_graph = schedule.parts.is_empty() && !schedule.graph.is_chain() && !analysis.has_model();
+    // With parts, stages on several devices are no chain of parts.
+    let is_chain = if schedule.parts.is_empty() {
+        schedule.graph.is_chain()
+    } else {
+        schedule.graph == schedule.parts.graph(&StageGraph::chain(schedule.n_whole_stages()))
+    };
+    let says_graph = !is_chain && !analysis.has_model();
     let refused = says_graph.then_some((
         "it says itself which stages read which",
         "`search` writes schedules for chains of stages and for models: leave `reads` out, or name a model",
@@ -188,7 +194,7 @@ impl Problem {
     /// Sets the lower bound for this memory.
     pub fn set_bound(&mut self) {
         // What takes as long as some device does is no shorter.
-        let longest_stage = if self.pairs_pay {
+        let longest_stage = if self.is_narrow() {
             self.scale.at_least(least_work(&self.schedule, &self.forms(), &self.costs))
         } else {
             least_stage(&self.job.relaxed())
@@ -214,7 +220,13 @@ impl Problem {
 
     /// No schedule is shorter, with pairs or without.
     pub fn bound(&self, found: &Progress) -> Time {
-        if self.pairs_pay { self.bound.min(found.bound) } else { found.bound }
+        if self.is_narrow() { self.bound.min(found.bound) } else { found.bound }
+    }
+
+    /// Whether there are schedules that the search does not look at, so that what it proves of its own says nothing of
+    /// them: with pairs that pay, or with parts of one name in another order than lists take them.
+    fn is_narrow(&self) -> bool {
+        self.pairs_pay || self.schedule.parts.has_several_of_a_name()
     }
 
     /// Whether nothing is shorter than what was found. Where costs are too large to be counted exactly, nobody knows.

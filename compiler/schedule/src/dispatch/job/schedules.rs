@@ -69,7 +69,7 @@ impl Job {
                 let latency = schedule.hop(&costs.latency, devices(input.stage), own);
                 Some((find((input.kind, input.stage))?, scale.of(latency)))
             });
-            // Lists cannot say otherwise.
+            // Orders cannot say otherwise.
             let before = Some(kind).filter(|kind| *kind == TaskKind::BackwardWeight);
             let before = before.and_then(|kind| find((kind, schedule.parts.next_of_name(stage)?)));
             let needs = needs.chain(before.map(|before| (before, 0)));
