@@ -6,6 +6,7 @@ use pipe_compiler::analyze::Analysis;
 use pipe_schedule::memory_limit::MemoryLimit;
 use pipe_schedule::timing::costs::StageCosts;
 use pipe_schedule::units::Ticks;
+use pipe_syntax::diagnostic::Code;
 use pipe_syntax::stdlib;
 use pipe_tests::blocks::request;
 use pipe_tests::cases;
@@ -109,5 +110,21 @@ fn lower_bounds_respect_the_limits_of_devices() {
             "{:?}",
             request.memory
         );
+    }
+}
+
+/// Tied weights have a sum of gradients if their stages live on different devices, and none if they live on one.
+#[test]
+fn a_cost_of_sums_counts_for_tied_weights() {
+    let text = cases::read(&cases::root().join("examples/tied.pipe"));
+    let mut request = Request::default();
+    for (schedule, makespan, unused) in [("1f1b", 65.0, 0), ("v_half", 25.0, 1)] {
+        let halves = if unused == 1 { "F=1,B=1,W=1,reduce=50" } else { "F=1,BW=2,reduce=50" };
+        request.costs = Some(StageCosts::parse(halves).expect("well-formed"));
+        let text = text.replace("schedule v_half", &format!("schedule {schedule}"));
+        let (compilation, _) = cases::compile_text("tied.pipe", &text, &cases::root().join("examples"), &request);
+        assert_eq!(compilation.report.figures.makespan, Some(makespan), "{schedule}");
+        let found = compilation.diagnostics.iter().filter(|one| one.code == Code::UnusedCost);
+        assert_eq!(found.count(), unused, "{schedule}");
     }
 }

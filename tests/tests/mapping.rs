@@ -12,7 +12,7 @@ use pipe_schedule::units::Ticks;
 use pipe_syntax::source::Source;
 use pipe_tests::blocks::request;
 use pipe_tests::cases::{compile_text, compiled, root};
-use pipe_tests::slice::{slice, takes_all};
+use pipe_tests::slice::{drawn, slice, takes_all};
 use serde_json::Value;
 
 fn figures() -> Value {
@@ -243,7 +243,7 @@ fn no_order_is_shorter_than_the_best_one() {
             n_reordered += u32::from(["v_half", "v_min", "zb_v"].contains(schedule));
         }
     }
-    assert!(n_orders >= schedules.len() * (6 + 24) && n_reordered >= 4, "{n_orders} {n_reordered}");
+    assert!(n_orders >= schedules.len() * (6 + 24) && n_reordered as usize >= drawn(4, 6), "{n_orders} {n_reordered}");
     println!("{n_orders} orders of nodes");
 }
 

@@ -234,7 +234,7 @@ fn sources_that_recompute_compile_to_the_orders_that_they_were_written_for() {
                 found.analysis.unwrap_or_else(|| panic!("{text}: {:#?}", found.diagnostics)).schedule
             };
             let schedule = with(stdlib::schedule(name).expect("it exists"), Some(asked));
-            let text = source(&schedule, "again", "", OfPipeline::default());
+            let text = source(&schedule, "again", "", &OfPipeline::default());
             blocks += usize::from(text.contains("block every"));
             let tasks = |schedule: &Schedule| -> Vec<Vec<Task>> {
                 schedule.orders.iter().map(|order| order.iter().map(|one| one.task).collect()).collect()

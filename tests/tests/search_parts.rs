@@ -2,7 +2,7 @@
 //! there is contradicts its bounds and proofs.
 
 use pipe_compiler::{Compilation, Request};
-use pipe_ir::ids::{DeviceId, StageId};
+use pipe_ir::ids::DeviceId;
 use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::check::check;
 use pipe_schedule::check::memory::peaks;
@@ -12,6 +12,7 @@ use pipe_schedule::schedule::{Schedule, ScheduledTask};
 use pipe_schedule::timing::timeline::simulate;
 use pipe_schedule::units::{Ticks, Units};
 use pipe_search::driver::run::Prepared;
+use pipe_search::emit::source::{OfPipeline, source};
 use pipe_search::{Options, Progress};
 use pipe_syntax::source::Sources;
 use pipe_tests::cases::{compiled, no_files, prepared};
@@ -131,9 +132,9 @@ fn lists(tasks: &[ScheduledTask]) -> Vec<Vec<ScheduledTask>> {
 /// The lists of a schedule's devices, one microbatch after the other.
 fn own_lists(schedule: &Schedule) -> Vec<Vec<ScheduledTask>> {
     let of_device = |device: usize| {
-        let queues = (device..schedule.n_queues()).step_by(schedule.n_devices());
-        let mut list: Vec<ScheduledTask> = queues.flat_map(|queue| schedule.orders[queue].clone()).collect();
-        list.sort_by_key(|one| (one.task.microbatch, one.at));
+        let list = schedule.list(DeviceId::from_index(device)).into_iter();
+        let mut list: Vec<ScheduledTask> = list.map(|(queue, place)| schedule.orders[queue.index()][place]).collect();
+        list.sort_by_key(|one| one.task.microbatch);
         list
     };
     (0..schedule.n_devices()).map(of_device).collect()
@@ -190,18 +191,78 @@ fn no_list_of_a_small_target_contradicts_a_bound_or_a_proof() {
             proved += usize::from(prepared.problem.is_proved(&found));
         }
     }
-    println!("{judged} targets, {lists} lists, {proved} proved");
+    println!("{judged} comparisons of a target with all lists of a form, {lists} lists, {proved} proved");
     assert!(judged > drawn(12, 1_000) && 4 * proved > judged, "{judged} judged, {proved} proved");
 }
 
-/// A stage that has several parts of one name: lists name microbatches where they do not take them in turn.
+/// The tasks of the only device of a schedule.
+fn tasks(text: &str) -> (Schedule, Vec<Task>) {
+    let compilation = compiled("test.pipe", text, &Request::default());
+    assert!(compilation.report.ok, "{:?}\n{text}", compilation.diagnostics);
+    let schedule = compilation.analysis.expect("it was accepted").schedule;
+    let tasks = schedule.orders[0].iter().map(|one| one.task).collect();
+    (schedule, tasks)
+}
+
+/// Lists of stages with several parts of one name mention microbatches only if they have to.
 #[test]
 fn parts_of_one_name_are_told_apart() {
-    let text = "pipeline test { devices 2 microbatches 4 schedule 1f1b lane link
-                parts s = repeat 2 { mlp, exchange on link } cost F = 1, BW = 2, F.exchange = 2, BW.exchange = 2 }";
-    let prepared = prepared("test.pipe", text, &Request::default(), Objective::Makespan);
-    let (_, compilation) = found(&prepared, text, Objective::Makespan);
-    let written = &compilation.analysis.as_ref().expect("it was accepted").schedule;
-    let all = |stage: u32| written.orders.iter().flatten().filter(move |one| one.task.stage == StageId(stage)).count();
-    assert!((0..8).all(|row| all(row) >= 4), "{:?}", written.orders[DeviceId(0).index()]);
+    for (order, names_microbatches) in [
+        ("repeat M { F[d] } repeat M { BW[d] }", false),
+        ("repeat M { F.mlp[d] F.mlp[d] } repeat M { B[d] W[d] }", false),
+        ("for m in 0..M { F.mlp[d, m] } for m in 0..M { F.mlp[d, m] } repeat M { BW[d] }", true),
+        ("repeat M { F[d] } for m in 0..M { B.mlp[d, m] } for m in 0..M { BW.mlp[d, m] W.mlp[d, m] }", true),
+        (
+            "repeat M { F[d] } for m in 0..M { if m == 1 { B.mlp[d, m] BW.mlp[d, m] } else { BW.mlp[d, m] B.mlp[d, m] }
+             W.mlp[d, m] }",
+            true,
+        ),
+    ] {
+        let with = |schedule: &str| {
+            format!(
+                "{schedule} pipeline test {{ devices 1 microbatches 3 schedule own cost F = 1, B = 1, W = 1, BW = 2 }}"
+            )
+        };
+        let text = with(&format!("schedule own {{ stages D place s on s parts s = mlp, mlp order d {{ {order} }} }}"));
+        let (schedule, expected) = tasks(&text);
+        let written = source(&schedule, "own", "As it was.", &OfPipeline::default());
+        assert_eq!(tasks(&with(&written)).1, expected, "{written}");
+        assert_eq!(written.contains("[0, 1]"), names_microbatches, "{written}");
+    }
+}
+
+/// `B` and `BW` of one microbatch count together, and `W` passes over what ran `BW`.
+#[test]
+fn backwards_of_both_forms_run_different_parts_of_one_name() {
+    let order = "repeat M { F[d] } for m in 0..M { B.mlp[d, m] BW.mlp[d, m] W.mlp[d, m] }";
+    let text = format!(
+        "schedule own {{ stages D place s on s parts s = mlp, mlp order d {{ {order} }} }}
+         pipeline test {{ devices 1 microbatches 2 schedule own cost F = 1, B = 1, W = 1 }}"
+    );
+    let of_first = tasks(&text).1.into_iter().filter(|task| task.microbatch.0 == 0);
+    let tasks: Vec<(TaskKind, u32)> = of_first.map(|task| (task.kind, task.stage.0)).collect();
+    use TaskKind::{Backward, BackwardInput, BackwardWeight, Forward};
+    assert_eq!(tasks, [(Forward, 0), (Forward, 1), (BackwardInput, 1), (Backward, 0), (BackwardWeight, 1)]);
+}
+
+/// The pipeline, its schedule or both may declare lanes, parts and frozen stages. What is written declares the rest.
+#[test]
+fn declarations_of_the_pipeline_are_not_repeated() {
+    let order = "order d { repeat M { F[d] } repeat M { BW[d] } }";
+    let parts = "parts s = a, x on link, b";
+    let frozen = "order d { if d == 0 { repeat M { F[0] F[2] } repeat M { BW[2] } }
+                              else { repeat M { F[1] F[3] } repeat M { BW[3] BW[1] } } }";
+    let lanes = "cost F = 1, BW = 2, F.x = 2, B.x = 2";
+    for (own, of_pipeline) in [
+        (format!("stages D place s on s {parts} {order}"), format!("lane link {lanes}")),
+        (format!("stages D place s on s lane link {order}"), format!("{parts} {lanes}")),
+        (format!("stages D place s on s lane link {parts} {order}"), lanes.to_owned()),
+        (format!("stages D place s on s {order}"), format!("lane link {parts} {lanes}")),
+        (format!("stages 2 * D place s on s % D frozen s if s == 0 {frozen}"), "frozen s if s == 3".to_owned()),
+    ] {
+        let text =
+            format!("schedule own {{ {own} }} pipeline test {{ devices 2 microbatches 4 schedule own {of_pipeline} }}");
+        let prepared = prepared("test.pipe", &text, &Request::default(), Objective::Makespan);
+        found(&prepared, &text, Objective::Makespan);
+    }
 }

@@ -46,7 +46,7 @@ fn sources_compile_to_the_orders_that_they_were_written_for() {
             if is_paired || is_sliced || schedule.placement.period() > 1 {
                 continue;
             }
-            let source = source::source(schedule, "found", "As it was.", OfPipeline::default());
+            let source = source::source(schedule, "found", "As it was.", &OfPipeline::default());
             assert_eq!(format(FileId(0), &source).as_ref(), Ok(&source), "{name} is not in the style");
             let again = compiled(&source, &request);
             assert_eq!(orders(&again), orders(&compilation), "{name}\n{source}");

@@ -114,8 +114,8 @@ pub fn compile(sources: &mut Sources, root: Source, loader: &files::Loader<'_>, 
     compilation
 }
 
-/// Returns what tasks compute. If many devices run one stage with parts at once, the schedule has no program, and no
-/// code reads the values between its parts. Then this builds the values of a chain, of which there are far fewer.
+/// Returns what tasks compute. If several devices run one stage with parts at once, the schedule has no program, and
+/// nothing reads the values between its parts. Then this builds the values of a chain of parts, to save time.
 pub(crate) fn stage_set(files: &Files, elaborated: &mut Elaborated) -> Result<StageSet, Diagnostics> {
     let schedule = &mut elaborated.schedule;
     if schedule.parts.is_empty() || !schedule.graph.has_joins() {

@@ -89,7 +89,8 @@ impl Request {
         let mut found: Diagnostics = pipeline.and_then(|pipeline| self.unused_speeds(pipeline)).into_iter().collect();
         let Some(costs) = self.costs.as_ref().or_else(of_pipeline) else { return found };
         let all = resolve_costs::given(self, pipeline, stages, &elaborated.schedule);
-        found.extend(all.iter().flat_map(|all| costs::unused::check(costs, all, &elaborated.schedule)));
+        let has_sums = pipe_lower::reductions::has_any(&elaborated.schedule, stages);
+        found.extend(all.iter().flat_map(|all| costs::unused::check(costs, all, &elaborated.schedule, has_sums)));
         found
     }
 

@@ -157,8 +157,8 @@ pub(crate) fn wanted(begin: &str) -> Option<NameKind> {
     Written::of(begin).expects_lane.then_some(NameKind::Lane)
 }
 
-/// Returns the lanes or parts that the source may name at a place. In a schedule or pipeline, these are its own and
-/// those of the schedule that it calls. In a function of a file, these are the ones of all schedules.
+/// Returns the lanes or parts that the source may name at a place. A schedule or pipeline may name its own, and a
+/// pipeline may also name the ones of its schedule. A function may name the ones of all schedules in the file.
 pub(crate) fn known(place: &Place<'_>, wanted: NameKind, begin: &str, rest: &str) -> Offers {
     let end = declaration_starts(rest).find(|begins| *begins > 0).unwrap_or(rest.len());
     let text = format!("{begin} {}", &rest[..end]);

@@ -19,18 +19,17 @@ pub(super) fn of(schedule: &Schedule, timeline: &Timeline) -> (Schedule, Timelin
     let n_devices = schedule.n_devices();
     let (mut orders, mut starts, mut ends) = (Vec::new(), Vec::new(), Vec::new());
     for device in 0..n_devices {
-        let mut list = places(schedule, device);
-        // An `R` stands where its backward does, right before it.
-        list.sort_by_key(|(queue, position)| schedule.orders[*queue][*position].at);
+        let device = DeviceId::from_index(device);
+        let list = schedule.list(device);
         let mut now = Ticks::ZERO;
         let (mut own_starts, mut own_ends) = (Vec::with_capacity(list.len()), Vec::with_capacity(list.len()));
         for (queue, position) in &list {
-            let (start, end) = (timeline.starts[*queue][*position], timeline.ends[*queue][*position]);
+            let (start, end) = (timeline.starts[queue.index()][*position], timeline.ends[queue.index()][*position]);
             own_starts.push(if *queue == device { start } else { now });
             own_ends.push(end);
             now = if *queue == device { now.max(end) } else { now };
         }
-        let tasks = list.iter().map(|(queue, position)| schedule.orders[*queue][*position]);
+        let tasks = list.iter().map(|(queue, position)| schedule.orders[queue.index()][*position]);
         orders.push(tasks.collect());
         starts.push(own_starts);
         ends.push(own_ends);
@@ -41,18 +40,10 @@ pub(super) fn of(schedule: &Schedule, timeline: &Timeline) -> (Schedule, Timelin
 /// The same without times.
 pub(super) fn alone(schedule: &Schedule) -> Schedule {
     let lists = (0..schedule.n_devices()).map(|device| {
-        let places = places(schedule, device).into_iter();
-        let mut list: Vec<ScheduledTask> = places.map(|(queue, position)| schedule.orders[queue][position]).collect();
-        list.sort_by_key(|one| one.at);
-        list
+        let list = schedule.list(DeviceId::from_index(device)).into_iter();
+        list.map(|(queue, position)| schedule.orders[queue.index()][position]).collect()
     });
     with_orders(schedule, lists.collect())
-}
-
-/// The queues of a device, and all positions in their orders.
-fn places(schedule: &Schedule, device: usize) -> Vec<(usize, usize)> {
-    let queues = (device..schedule.n_queues()).step_by(schedule.n_devices().max(1));
-    queues.flat_map(|queue| (0..schedule.orders[queue].len()).map(move |position| (queue, position))).collect()
 }
 
 fn with_orders(schedule: &Schedule, orders: Vec<Vec<ScheduledTask>>) -> Schedule {

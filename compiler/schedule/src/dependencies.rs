@@ -114,7 +114,8 @@ impl Dependencies {
         Self { fused, ..Self::uniform(graph, true) }
     }
 
-    /// The same dependencies, but frozen stages have no weight gradients: their backward is `B`.
+    /// Returns the same dependencies for a schedule with frozen stages. The backward of a frozen stage is `B`, without
+    /// a `W`.
     #[must_use]
     pub fn with_frozen(mut self, frozen: &Frozen) -> Self {
         for stage in (0..self.n_stages()).map(StageId::from_index).filter(|stage| frozen.is_frozen(*stage)) {
@@ -307,12 +308,12 @@ impl Dependencies {
         self.tasks_of(task, true)
     }
 
-    /// The inputs of a task, without those of its [`Join`].
+    /// The inputs of a task, except the tasks that its [`Join`] waits for.
     pub fn inputs_beside(&self, task: Task) -> impl Iterator<Item = Task> + '_ {
         self.tasks_of(task, false).chain(self.update_inputs(task).iter().copied())
     }
 
-    /// The inputs of a task, without those of its [`Join`] and without [`Self::update_inputs`].
+    /// The inputs of a task, except [`Self::update_inputs`] and the tasks that its [`Join`] waits for.
     pub fn inputs_alone(&self, task: Task) -> impl Iterator<Item = Task> + '_ {
         self.tasks_of(task, false)
     }

@@ -231,10 +231,15 @@ impl Schedule {
         all
     }
 
-    /// Whether devices add up gradients: those of a stage that lives on several of them.
-    pub fn has_sums(&self) -> bool {
-        let trains = |stage: &StageId| !self.frozen.is_frozen(*stage);
-        self.placement.stages().filter(trains).any(|stage| self.placement.devices_of(stage).len() > 1)
+    /// The list of a device: the tasks of its compute queue and its lanes, in the order of the list. Each is a queue
+    /// and a position in that queue's order.
+    pub fn list(&self, device: DeviceId) -> Vec<(DeviceId, usize)> {
+        let queues = (device.index()..self.n_queues()).step_by(self.n_devices().max(1));
+        let places = queues.flat_map(|queue| (0..self.orders[queue].len()).map(move |place| (queue, place)));
+        let mut list: Vec<(usize, usize)> = places.collect();
+        // An `R` has the place of its backward, and stands before it in their queue.
+        list.sort_by_key(|(queue, place)| self.orders[*queue][*place].at);
+        list.into_iter().map(|(queue, place)| (DeviceId::from_index(queue), place)).collect()
     }
 
     /// Number of tasks. One that occupies several devices counts once.

@@ -20,24 +20,7 @@ use pipe_schedule::units::Ticks;
 
 /// All reductions of a step, in their order; each ends when what its members add has come to all others.
 pub fn reductions(schedule: &Schedule, set: &StageSet, timeline: &Timeline, latency: &Latency) -> Vec<Reduction> {
-    let mut all: Vec<Reduction> = Vec::new();
-    if schedule.window.is_some() {
-        // Without a flush, sums travel from worker to worker.
-        return all;
-    }
-    for group in &set.weights {
-        let mut homes: Vec<DeviceId> =
-            group.stages.iter().flat_map(|stage| schedule.placement.devices_of(*stage)).copied().collect();
-        homes.sort_unstable();
-        homes.dedup();
-        // Devices that run every task together have no gradients of their own.
-        let is_together = |stage: &StageId| schedule.placement.set_size(*stage) == homes.len();
-        if let (Some(gradients), false) = (group.gradients, group.stages.iter().all(is_together)) {
-            let members = homes.into_iter().map(|device| Member { device, after: None }).collect();
-            let stage = set.values[gradients.index()].stage;
-            all.push(Reduction { gradients, stage, members, begins: None, end: Ticks::ZERO, last: None });
-        }
-    }
+    let mut all = without_places(schedule, set);
     if all.is_empty() {
         return all;
     }
@@ -54,6 +37,34 @@ pub fn reductions(schedule: &Schedule, set: &StageSet, timeline: &Timeline, late
             *before = member.after;
         }
         one.conclude(timeline, latency);
+    }
+    all
+}
+
+/// Whether a step has reductions.
+pub fn has_any(schedule: &Schedule, set: &StageSet) -> bool {
+    !without_places(schedule, set).is_empty()
+}
+
+/// All reductions of a step, before it is known where members join them.
+fn without_places(schedule: &Schedule, set: &StageSet) -> Vec<Reduction> {
+    let mut all = Vec::new();
+    if schedule.window.is_some() {
+        // Without a flush, sums travel from worker to worker.
+        return all;
+    }
+    for group in &set.weights {
+        let mut homes: Vec<DeviceId> =
+            group.stages.iter().flat_map(|stage| schedule.placement.devices_of(*stage)).copied().collect();
+        homes.sort_unstable();
+        homes.dedup();
+        // Devices that run every task together have no gradients of their own.
+        let is_together = |stage: &StageId| schedule.placement.set_size(*stage) == homes.len();
+        if let (Some(gradients), false) = (group.gradients, group.stages.iter().all(is_together)) {
+            let members = homes.into_iter().map(|device| Member { device, after: None }).collect();
+            let stage = set.values[gradients.index()].stage;
+            all.push(Reduction { gradients, stage, members, begins: None, end: Ticks::ZERO, last: None });
+        }
     }
     all
 }

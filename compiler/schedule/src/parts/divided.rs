@@ -1,4 +1,4 @@
-//! Tasks of whole stages as tasks of their parts.
+//! Divides tasks of whole stages into tasks of their parts.
 
 use super::StageParts;
 use crate::schedule::ScheduledTask;
@@ -7,20 +7,20 @@ use pipe_ir::task::{Task, TaskKind};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Whether tasks of a kind are of what has weights, and so of no part on a lane.
+/// Whether tasks of a kind need weights. Parts on lanes have no weights, so they have no such tasks.
 pub const fn has_weights(kind: TaskKind) -> bool {
     matches!(kind, TaskKind::BackwardWeight | TaskKind::Recompute)
 }
 
 impl StageParts {
-    /// The rows of a stage that a task without a part stands for, position by position in the order in which tasks of
-    /// its kind run. `W` and `R` are of compute parts only.
+    /// The rows of all parts that a task of the whole stage runs, in the order in which its kind runs them. `W` and `R`
+    /// run compute parts only.
     pub fn of_task(&self, kind: TaskKind, stage: StageId) -> impl Iterator<Item = Range<usize>> + '_ {
         let has = move |rows: &Range<usize>| !has_weights(kind) || !self.is_on_lane(rows.start);
         self.in_order(kind, stage).filter(has)
     }
 
-    /// The rows of a stage whose parts have a name, likewise.
+    /// The rows of the parts with this name, in the order in which the kind runs them.
     pub fn of_named<'p>(
         &'p self,
         kind: TaskKind,
@@ -39,8 +39,7 @@ impl StageParts {
         std::iter::from_fn(move || if is_forward { positions.next() } else { positions.next_back() })
     }
 
-    /// The next row of the same stage, name and device: its `B` and `W` of a microbatch come first, because a list
-    /// takes parts of one name in the order in which their backwards run.
+    /// The next part with the same stage, name and device. None if there is none. In backwards, it runs first.
     pub fn next_of_name(&self, row: StageId) -> Option<StageId> {
         let own = self.part(row).filter(|own| own.nth.is_some())?;
         let later = row.index() + 1..self.rows(own.stage).end;
@@ -54,15 +53,15 @@ impl StageParts {
         self.lane(StageId::from_index(row)).is_some()
     }
 
-    /// The tasks of parts that a task of a whole stage is for a device.
+    /// Divides a task of a whole stage into the tasks of its parts on a device.
     pub fn tasks_of(&self, whole: ScheduledTask, device: DeviceId) -> impl Iterator<Item = ScheduledTask> + '_ {
         let rows = self.of_task(whole.task.kind, whole.task.stage);
         let row = move |rows: Range<usize>| StageId::from_index(self.of_device(&rows, device));
         rows.map(move |rows| ScheduledTask { task: Task { stage: row(rows), ..whole.task }, ..whole })
     }
 
-    /// Some tasks of parts, and others, as one list in which both take turns: a backward first, and each up to and
-    /// including its next part on a lane. This is how Megatron-LM merges a forward and a backward.
+    /// Merges two runs of parts into one list. They alternate, the backward first: each runs up to and including its
+    /// next part on a lane. Megatron-LM merges a forward and a backward in the same way.
     pub fn by_turns(&self, mut halves: Vec<VecDeque<ScheduledTask>>) -> Vec<ScheduledTask> {
         halves.sort_by_key(|half| half.front().is_some_and(|one| one.task.kind == TaskKind::Forward));
         let mut list = Vec::with_capacity(halves.iter().map(VecDeque::len).sum());
@@ -79,7 +78,7 @@ impl StageParts {
         list
     }
 
-    /// The lists of devices as orders of queues, each task with its place in its list.
+    /// Turns the lists of devices into the orders of queues, and sets the place of each task in its list.
     pub fn in_queues(&self, lists: Vec<Vec<ScheduledTask>>) -> Vec<Vec<ScheduledTask>> {
         let n_devices = lists.len();
         let mut queues = vec![Vec::new(); n_devices * (1 + self.lanes.len())];
@@ -92,7 +91,7 @@ impl StageParts {
         queues
     }
 
-    /// Orders of whole stages with each task divided in its parts, which run one after the other.
+    /// Divides each task of orders of whole stages into its parts, which run one after the other.
     pub fn divided(&self, orders: Vec<Vec<ScheduledTask>>) -> Vec<Vec<ScheduledTask>> {
         let list = |(device, order): (DeviceId, Vec<ScheduledTask>)| {
             order.into_iter().flat_map(|one| self.tasks_of(one, device)).collect()

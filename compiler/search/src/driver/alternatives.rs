@@ -77,7 +77,7 @@ impl SearchTarget<'_> {
         let offloads = self.offloads(sources)?;
         let refused = match self.with(sources, (&[], None)) {
             Ok(prepared) if self.may.recompute && !prepared.problem.schedule.parts.is_empty() => {
-                return Err(self.keeps_parts(sources, &prepared.problem.schedule));
+                return Err(self.cannot_recompute_parts(sources, &prepared.problem.schedule));
             }
             Ok(prepared) => return Ok(prepared),
             Err(compilation) => compilation,
@@ -200,8 +200,8 @@ impl SearchTarget<'_> {
         Err(Box::new(compilation))
     }
 
-    /// The refusal to choose what recomputes where stages have parts.
-    fn keeps_parts(&self, sources: &mut Sources, schedule: &Schedule) -> Box<Compilation> {
+    /// The error for `--may-recompute` if stages have parts.
+    fn cannot_recompute_parts(&self, sources: &mut Sources, schedule: &Schedule) -> Box<Compilation> {
         let mut compilation = compile(sources, self.root.clone(), self.loader, &self.request.of_search());
         let message =
             format!("the stages of `{}` have parts, and the search does not choose which recompute", schedule.name);

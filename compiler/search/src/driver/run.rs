@@ -32,13 +32,13 @@ use pipe_syntax::source::{Source, Sources};
 const MOST_LIKELY: usize = 4;
 const MOST_SHORT: usize = 12;
 
-/// What the root's pipeline says itself, if it names its schedule.
-#[derive(Clone, Copy, Debug, Default)]
+/// Lines of the root's pipeline that decide what the schedule and the search add to it.
+#[derive(Clone, Debug, Default)]
 struct Said {
-    /// What lives with the hosts.
+    /// Whether there is a line `offload`.
     offload: bool,
-    /// What is said of its schedule.
-    of_schedule: OfPipeline,
+    /// Its parts and lanes.
+    of_pipeline: OfPipeline,
 }
 
 /// A target that can be searched.
@@ -50,7 +50,7 @@ pub struct Prepared {
     request: Request,
     /// Where the root names the pipeline's schedule, if it has a pipeline.
     call: Option<(usize, usize)>,
-    /// What that pipeline says itself.
+    /// What that pipeline says already.
     said: Said,
     /// What devices may hold, if it is counted in bytes.
     limit: Option<Capacity>,
@@ -110,7 +110,7 @@ fn counts_bytes(analysis: &Analysis) -> bool {
     pipeline.byte_limit().is_some() && !pipeline.requirements.iter().any(|one| one.subject == Subject::Peak)
 }
 
-/// Where the root's pipeline names its schedule, and what else it says.
+/// Where the root's pipeline names its schedule, and what else that pipeline says.
 fn call(root: &Source, loader: &Loader<'_>, request: &Request) -> Option<((usize, usize), Said)> {
     let files = files::load(&mut Sources::default(), root.clone(), loader).ok()?;
     // A table of PyTorch has no place for a schedule of ours.
@@ -123,8 +123,8 @@ fn call(root: &Source, loader: &Loader<'_>, request: &Request) -> Option<((usize
     for item in own.iter().flat_map(|own| &own.items) {
         match item {
             PipelineItem::Offload { .. } => said.offload = true,
-            PipelineItem::Parts(_) => said.of_schedule.parts = true,
-            PipelineItem::Frozen(_) => said.of_schedule.frozen = true,
+            PipelineItem::Parts(_) => said.of_pipeline.parts = true,
+            PipelineItem::Lane(lane) => said.of_pipeline.lanes.push(lane.name.text.clone()),
             _ => {}
         }
     }
@@ -239,7 +239,7 @@ impl Prepared {
     pub fn finish(&self, found: &Progress, sources: &mut Sources, loader: &Loader<'_>) -> (String, Compilation) {
         let (schedule, steady) = self.problem.schedule(found);
         let name = self.free_name();
-        let declared = source(&schedule, &name, &format!("{}\n{steady}", self.about(found)), self.said.of_schedule);
+        let declared = source(&schedule, &name, &format!("{}\n{steady}", self.about(found)), &self.said.of_pipeline);
         let text = match self.call {
             Some((start, end)) => {
                 let (before, after) = (&self.root.text[..start], &self.root.text[end..]);

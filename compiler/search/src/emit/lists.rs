@@ -1,15 +1,15 @@
-//! Lists of devices with lanes: where parts on lanes stand between what their device computes.
+//! Merges the orders of a device's compute queue and its lanes into one list.
 //!
-//! The search orders compute and each lane on its own, as if they were devices. In a list, a part on a lane waits for
-//! the compute parts before it, so it stands behind all that have ended when it starts, and before all others. Then
-//! nothing waits for more than it did, unless more than two parts of a lane run beside one compute part.
+//! The search orders compute and each lane separately, like devices. In a list, a part on a lane waits for the compute
+//! parts before it. So this places the part after all compute parts that have ended when it starts, and before the
+//! others. The list then adds no wait, unless more than two parts of a lane overlap one compute part.
 
 use pipe_ir::ids::{DeviceId, IndexVec};
 use pipe_schedule::dispatch::job::TaskId;
 use pipe_schedule::dispatch::plan::Plan;
 use pipe_schedule::schedule::ScheduledTask;
 
-/// Gives every task its place in the list of its device. `orders` are those of the plan, queue by queue.
+/// Sets the place of each task in the list of its device. `orders` must have the tasks of `plan`, queue by queue.
 pub(crate) fn set_places(orders: &mut [Vec<ScheduledTask>], plan: &Plan<'_>, n_devices: usize) {
     let mut rank: IndexVec<TaskId, usize> = plan.starts().map(|_| 0);
     for (place, task) in plan.sequence.iter().enumerate() {

@@ -23,22 +23,22 @@ enum Part {
     Repeat(usize, Vec<Part>),
 }
 
-/// What a pipeline says of its schedule, which that need not say again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+/// The parts and lanes that the pipeline declares. The schedule must not declare them again.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OfPipeline {
-    /// The parts of stages, and their lanes.
+    /// Whether the pipeline has a line `parts`.
     pub parts: bool,
-    /// Which stages are frozen.
-    pub frozen: bool,
+    /// The names of its lanes.
+    pub lanes: Vec<String>,
 }
 
-/// A `schedule` declaration with this name, with a line of documentation per line of `about`. Every
-/// stage has the same devices for all microbatches, and takes them in turn.
-pub fn source(schedule: &Schedule, name: &str, about: &str, said: OfPipeline) -> String {
-    format::styled(declaration(schedule, name, about, said))
+/// Writes a `schedule` declaration with this name and a line of documentation per line of `about`. Every stage must
+/// have the same devices for all microbatches, and run these in ascending order.
+pub fn source(schedule: &Schedule, name: &str, about: &str, of_pipeline: &OfPipeline) -> String {
+    format::styled(declaration(schedule, name, about, of_pipeline))
 }
 
-fn declaration(schedule: &Schedule, name: &str, about: &str, said: OfPipeline) -> String {
+fn declaration(schedule: &Schedule, name: &str, about: &str, of_pipeline: &OfPipeline) -> String {
     let mut text = String::new();
     for line in about.lines() {
         let _ = writeln!(text, "{}", format!("/// {line}").trim_end());
@@ -47,15 +47,13 @@ fn declaration(schedule: &Schedule, name: &str, about: &str, said: OfPipeline) -
     let _ = writeln!(text, "    require D == {} and M == {}", schedule.n_devices(), schedule.n_microbatches);
     let _ = writeln!(text, "    stages {}", schedule.n_whole_stages());
     let _ = writeln!(text, "    place s on {}", placement(schedule));
-    if !said.parts && !schedule.parts.is_empty() {
-        for lane in schedule.parts.lanes() {
-            let _ = writeln!(text, "    lane {lane}");
-        }
+    for lane in schedule.parts.lanes().iter().filter(|lane| !of_pipeline.lanes.iter().any(|own| **own == ***lane)) {
+        let _ = writeln!(text, "    lane {lane}");
+    }
+    if !of_pipeline.parts && !schedule.parts.is_empty() {
         let _ = writeln!(text, "    parts s = {}", parts_of_stages(schedule));
     }
-    if !said.frozen
-        && let Some(frozen) = frozen(schedule)
-    {
+    if let Some(frozen) = frozen(schedule) {
         let _ = writeln!(text, "    frozen {frozen}");
     }
     if let Some(Slots { period, lines }) = slots(schedule) {
@@ -107,7 +105,7 @@ fn placement(schedule: &Schedule) -> String {
     text + &rest
 }
 
-/// Adds a stage to those that are alike.
+/// Adds a stage to the group of stages with the same value.
 fn add<T: PartialEq>(groups: &mut Vec<(T, Vec<usize>)>, of_stage: T, stage: usize) {
     match groups.iter_mut().find(|(known, _)| *known == of_stage) {
         Some((_, stages)) => stages.push(stage),
@@ -115,7 +113,7 @@ fn add<T: PartialEq>(groups: &mut Vec<(T, Vec<usize>)>, of_stage: T, stage: usiz
     }
 }
 
-/// What holds for some stages `s`.
+/// A condition on `s` that holds for these stages only.
 fn condition(stages: &[usize]) -> String {
     match stages {
         [0, .., last] if last + 1 == stages.len() => format!("s < {}", last + 1),
@@ -123,7 +121,7 @@ fn condition(stages: &[usize]) -> String {
     }
 }
 
-/// The parts of stage `s`, as an expression.
+/// The list of parts of stage `s`, as an expression.
 fn parts_of_stages(schedule: &Schedule) -> String {
     let parts = &schedule.parts;
     let mut groups: Vec<(String, Vec<usize>)> = Vec::new();
@@ -140,7 +138,7 @@ fn parts_of_stages(schedule: &Schedule) -> String {
     before.collect::<String>() + &last
 }
 
-/// Which stages are frozen, if any are.
+/// What follows the word `frozen`. None if no stage is frozen.
 fn frozen(schedule: &Schedule) -> Option<String> {
     let parts = &schedule.parts;
     let is_frozen = |stage: &usize| {

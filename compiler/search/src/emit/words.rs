@@ -1,12 +1,12 @@
-//! The tasks of a device as an order mentions them: whole stages if their parts follow each other, else part by part.
+//! Writes the list of a device as words of an order: `F[0]` if all parts of a stage stand in a row, else part by part.
 
 use pipe_ir::ids::{DeviceId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_schedule::parts::StageParts;
-use pipe_schedule::schedule::{Schedule, ScheduledTask};
+use pipe_schedule::schedule::Schedule;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// `F[1]`, or `F.dispatch[1]` for a part.
+/// Writes `F[1]`, or `F.dispatch[1]` for a part.
 pub(super) fn word(parts: &StageParts, kind: TaskKind, row: StageId) -> String {
     mention(parts, kind, row, "")
 }
@@ -20,20 +20,18 @@ fn mention(parts: &StageParts, kind: TaskKind, row: StageId, with: &str) -> Stri
 const WHOLE: [TaskKind; 5] =
     [TaskKind::Forward, TaskKind::BackwardInput, TaskKind::Backward, TaskKind::BackwardWeight, TaskKind::Recompute];
 
-/// What a device does, in the order of its list.
+/// The words of a device, in the order of its list.
 pub(super) fn words(schedule: &Schedule, device: DeviceId) -> Vec<String> {
-    let queues = (device.index()..schedule.n_queues()).step_by(schedule.n_devices().max(1));
-    let mut list: Vec<&ScheduledTask> = queues.flat_map(|queue| &schedule.orders[queue]).collect();
-    list.sort_by_key(|one| one.at);
-    let list: Vec<Task> = list.iter().map(|one| one.task).collect();
-    let in_turn = takes_turns(schedule, &list);
+    let list = schedule.list(device).into_iter();
+    let list: Vec<Task> = list.map(|(queue, place)| schedule.orders[queue.index()][place].task).collect();
+    let may_omit = may_omit_microbatches(schedule, device, &list);
     let mut words = Vec::new();
     let mut rest = &list[..];
     while let Some(first) = rest.first() {
-        let whole = in_turn.then(|| WHOLE.into_iter().find_map(|kind| whole(schedule, device, kind, rest))).flatten();
+        let whole = may_omit.then(|| WHOLE.into_iter().find_map(|kind| whole(schedule, device, kind, rest))).flatten();
         let (word, length) = whole.unwrap_or_else(|| {
             let is_one_of_several = schedule.parts.part(first.stage).is_some_and(|part| part.nth.is_some());
-            let with = if is_one_of_several && !in_turn { format!(", {}", first.microbatch.0) } else { String::new() };
+            let with = if is_one_of_several && !may_omit { format!(", {}", first.microbatch.0) } else { String::new() };
             (mention(&schedule.parts, first.kind, first.stage, &with), 1)
         });
         words.push(word);
@@ -42,7 +40,7 @@ pub(super) fn words(schedule: &Schedule, device: DeviceId) -> Vec<String> {
     words
 }
 
-/// The task of a whole stage that tasks begin with, if they do, and how many of them it is.
+/// The word of a whole stage, if a list begins with all its parts, and their number.
 fn whole(schedule: &Schedule, device: DeviceId, kind: TaskKind, tasks: &[Task]) -> Option<(String, usize)> {
     let first = tasks.first()?;
     let stage = schedule.parts.stage_of(first.stage);
@@ -54,23 +52,27 @@ fn whole(schedule: &Schedule, device: DeviceId, kind: TaskKind, tasks: &[Task]) 
     is_there.then(|| (format!("{}[{}]", kind.letters(), stage.0), own.len()))
 }
 
-/// Whether parts of one name are always run in the order in which a list that names no microbatches takes them: that
-/// one next of which fewest ran. Of a part that runs backwards in both forms, microbatches are named.
-fn takes_turns(schedule: &Schedule, list: &[Task]) -> bool {
+/// Whether a list may leave out the microbatches of parts that share a name. An order without microbatches runs the
+/// part next that has run least often, so the list must do the same. If such parts have both `BW` and `B`, this returns
+/// false.
+fn may_omit_microbatches(schedule: &Schedule, device: DeviceId, list: &[Task]) -> bool {
     let parts = &schedule.parts;
-    let one_of_several = |task: &&Task| parts.part(task.stage).is_some_and(|part| part.nth.is_some());
-    let own: BTreeSet<(StageId, TaskKind)> =
-        list.iter().filter(one_of_several).map(|task| (task.stage, task.kind)).collect();
-    let has_both =
-        |stage| [TaskKind::Backward, TaskKind::BackwardInput].iter().all(|kind| own.contains(&(stage, *kind)));
-    if own.iter().any(|(stage, _)| has_both(*stage)) {
+    let shared = |task: &Task| parts.part(task.stage).filter(|part| part.nth.is_some());
+    let kinds: BTreeSet<(StageId, &str, TaskKind)> =
+        list.iter().filter_map(|task| shared(task).map(|part| (part.stage, &*part.name, task.kind))).collect();
+    let has_halves = |(stage, name, kind): &(StageId, &str, TaskKind)| {
+        // Parts on lanes run `B` in any case.
+        let is_compute = parts.named(*stage, name).any(|row| parts.lane(row).is_none());
+        is_compute && *kind == TaskKind::Backward && kinds.contains(&(*stage, name, TaskKind::BackwardInput))
+    };
+    if kinds.iter().any(has_halves) {
         return false;
     }
     let mut counts: BTreeMap<(TaskKind, StageId), u32> = BTreeMap::new();
-    list.iter().filter(one_of_several).all(|task| {
-        let Some(part) = parts.part(task.stage) else { return true };
+    list.iter().all(|task| {
+        let Some(part) = shared(task) else { return true };
         let same = parts.of_named(task.kind, part.stage, &part.name);
-        let same = same.flatten().map(StageId::from_index).filter(|row| own.contains(&(*row, task.kind)));
+        let same = same.map(|rows| StageId::from_index(parts.of_device(&rows, device)));
         let next = same.min_by_key(|row| counts.get(&(task.kind, *row)).copied().unwrap_or_default());
         *counts.entry((task.kind, task.stage)).or_default() += 1;
         next == Some(task.stage)

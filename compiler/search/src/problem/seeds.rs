@@ -111,7 +111,7 @@ impl Prepared {
     }
 
     /// A schedule of the standard library with these settings, if it has the same placement and is sound. If stages
-    /// have parts, also the same with each forward and the backward beside it by turns.
+    /// have parts, also a variant in which the parts of each forward and the backward next to it alternate.
     fn standard(&self, name: &str, text: &str, settings: Vec<(String, i64)>) -> Vec<Schedule> {
         let root = Source { name: format!("std:{name}"), text: text.to_owned() };
         let files = files::load(&mut pipe_syntax::source::Sources::default(), root, &|_| Err(String::new()));
@@ -148,7 +148,7 @@ impl Prepared {
     }
 }
 
-/// Orders of whole stages as orders of queues, where each forward and the backward beside it take turns.
+/// Divides orders of whole stages into orders of queues. The parts of a forward and the backward next to it alternate.
 fn merged(parts: &StageParts, orders: &[Vec<ScheduledTask>]) -> Vec<Vec<ScheduledTask>> {
     let is_backward = |kind| matches!(kind, TaskKind::Backward | TaskKind::BackwardInput);
     let is_pair = |one: Task, other: Task| {

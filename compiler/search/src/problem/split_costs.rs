@@ -46,7 +46,7 @@ pub(crate) fn in_halves(files: &Files, elaborated: &Elaborated) -> Option<StageS
     stage_set_of(files, elaborated, &kinds(elaborated, &HALVES)).ok()
 }
 
-/// The kinds of tasks of each stage, with backwards of this form; of a frozen stage those that it needs.
+/// The kinds of tasks of each stage, with backwards of this form. A frozen stage has only the tasks that it needs.
 fn kinds(elaborated: &Elaborated, form: &[TaskKind]) -> Vec<Kinds> {
     let frozen = &elaborated.schedule.frozen;
     let of_stage = |(stage, recomputes): (StageId, bool)| {

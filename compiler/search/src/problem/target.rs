@@ -223,8 +223,8 @@ impl Problem {
         if self.is_narrow() { self.bound.min(found.bound) } else { found.bound }
     }
 
-    /// Whether there are schedules that the search does not look at, so that what it proves of its own says nothing of
-    /// them: with pairs that pay, or with parts of one name in another order than lists take them.
+    /// Whether the search leaves out schedules that could be shorter. If so, an exhaustive search proves nothing about
+    /// them, and only general bounds hold. It leaves out pairs, and other orders of parts with one name.
     fn is_narrow(&self) -> bool {
         self.pairs_pay || self.schedule.parts.has_several_of_a_name()
     }
@@ -251,7 +251,8 @@ impl Problem {
     pub fn schedule(&self, found: &Progress) -> (Schedule, String) {
         let (job, orders, schedule) = self.written(found);
         let plan = Plan::new(&job, self.objective, &orders);
-        let steady = plan.and_then(|(plan, _)| steady(&plan)).filter(|_| self.scale.is_exact);
+        let plan = plan.filter(|(plan, _)| self.scale.is_exact && self.is_as_planned(&schedule, plan));
+        let steady = plan.and_then(|(plan, _)| steady(&plan));
         let words = steady.map(|steady| steady.words(&job, &self.schedule, |time| self.ticks(time).to_string()));
         (schedule, words.unwrap_or_default())
     }
@@ -273,7 +274,20 @@ impl Problem {
         Plan::new(job, self.objective, orders).map(|(_, length)| length.length)
     }
 
-    /// How long a schedule takes whose devices go through lists: a list may hold up what its orders would not.
+    /// Whether all tasks of a schedule start when the plan says. A list with lanes may delay some.
+    fn is_as_planned(&self, schedule: &Schedule, plan: &Plan<'_>) -> bool {
+        if !schedule.parts.any_on_lanes() {
+            return true;
+        }
+        let Ok(order) = check(schedule) else { return false };
+        let starts = simulate(schedule, &order, &self.costs).starts;
+        plan.orders
+            .iter()
+            .zip(&starts)
+            .all(|(tasks, starts)| tasks.iter().map(|task| self.ticks(plan.starts[*task])).eq(starts.iter().copied()))
+    }
+
+    /// The length of a schedule with lanes. Its lists may add waits that the plan does not have.
     fn length_of_lists(&self, schedule: &Schedule) -> Option<Time> {
         let timeline = simulate(schedule, &check(schedule).ok()?, &self.costs);
         Some(self.scale.of(match self.objective {

@@ -21,10 +21,12 @@ fn may_split(costs: &Costs) -> bool {
 }
 
 impl Job {
-    /// The tasks of a schedule without replicas, in whatever order it has them, and the parts of
-    /// activations that each device may hold. Every backward is split in `B` and `W`, or may be
-    /// fused where that takes less; that of a frozen stage is `B`. The same stages recompute. With
-    /// parts, each part is a stage, and each lane a device that holds nothing.
+    /// Creates the job of a schedule without replicas: its tasks, without their order. `capacity` is the number of
+    /// parts of activations that each device may hold.
+    ///
+    /// Backwards are split into `B` and `W`. If `BW` takes less time than both, a backward may also be `BW`. The
+    /// backward of a frozen stage is `B`. The same stages recompute. If stages have parts, each part is a stage of the
+    /// job, and each lane is a device with no memory.
     pub fn new(schedule: &Schedule, costs: &Costs, scale: &Scale, mut capacity: IndexVec<DeviceId, i64>) -> Self {
         capacity.resize(schedule.n_queues(), 0);
         let dependencies = Dependencies::uniform(&schedule.graph, may_split(costs))
@@ -69,7 +71,7 @@ impl Job {
                 let latency = schedule.hop(&costs.latency, devices(input.stage), own);
                 Some((find((input.kind, input.stage))?, scale.of(latency)))
             });
-            // Orders cannot say otherwise.
+            // Orders run the `W` of parts with one name from the last part to the first.
             let before = Some(kind).filter(|kind| *kind == TaskKind::BackwardWeight);
             let before = before.and_then(|kind| find((kind, schedule.parts.next_of_name(stage)?)));
             let needs = needs.chain(before.map(|before| (before, 0)));

@@ -141,7 +141,6 @@ impl Runs {
             }
             // Whole stages alone have activations that leave.
             CostName::Swap(_) => true,
-            CostName::Reduce => !schedule.has_sums(),
             _ => false,
         }
     }

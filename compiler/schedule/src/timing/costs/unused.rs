@@ -16,10 +16,10 @@ use std::collections::BTreeSet;
 
 /// A warning for each of these costs that nothing in the schedule takes. `all` are the costs that
 /// the schedule is timed with: they end with these, and before them stand those of a profile or a
-/// cluster, where there is one.
-pub fn check(costs: &StageCosts, all: &StageCosts, schedule: &Schedule) -> Diagnostics {
+/// cluster, where there is one. `has_sums` says whether the step sums gradients over devices.
+pub fn check(costs: &StageCosts, all: &StageCosts, schedule: &Schedule, has_sums: bool) -> Diagnostics {
     if !schedule.parts.is_empty() {
-        return of_parts(costs, schedule);
+        return of_parts(costs, schedule, has_sums);
     }
     let runs = Runs::of(schedule);
     let deciding = deciding(all, schedule.n_stages());
@@ -44,9 +44,7 @@ pub fn check(costs: &StageCosts, all: &StageCosts, schedule: &Schedule) -> Diagn
                 ("no such pair", Some("leave it out, or pair tasks with `&`"))
             }
             CostName::Swap(kind) if !swaps.contains(kind) => ("no such statement", Some("leave it out")),
-            CostName::Reduce if !schedule.has_sums() => {
-                ("no sum: no stage that trains lives on several devices", Some("leave it out"))
-            }
+            CostName::Reduce if !has_sums => ("no gradients to sum over several devices", Some("leave it out")),
             _ => return None,
         };
         let said = match &entry.rule {
@@ -75,9 +73,13 @@ pub fn check(costs: &StageCosts, all: &StageCosts, schedule: &Schedule) -> Diagn
 }
 
 /// The same for a schedule with parts.
-fn of_parts(costs: &StageCosts, schedule: &Schedule) -> Diagnostics {
+fn of_parts(costs: &StageCosts, schedule: &Schedule, has_sums: bool) -> Diagnostics {
     let (runs, mut told) = (PartRuns::of(schedule), BTreeSet::new());
-    let unused = costs.entries.iter().filter(|entry| runs.leave_out(entry, schedule)).filter(|entry| {
+    let is_unused = |entry: &&Entry| match entry.name {
+        CostName::Reduce => !has_sums,
+        _ => runs.leave_out(entry, schedule),
+    };
+    let unused = costs.entries.iter().filter(is_unused).filter(|entry| {
         // Of a rule for all stages, one warning is enough.
         entry.rule.is_none() || told.insert((&entry.rule, entry.span))
     });
