@@ -24,7 +24,7 @@ hljs.registerLanguage("pipe", () => ({
   contains: [
     { className: "comment", begin: /\/\//, end: /$/ },
     { className: "string", begin: /"/, end: /"/, illegal: /\n/ },
-    { className: "task", begin: /\b(?:F|BW|B|W|R|U|evict|fetch|reduce|update)(?=\s*\[)/ },
+    { className: "task", begin: /\b(?:F|BW|B|W|R|U|evict|fetch|reduce|update|gather)(?=\s*\[)/ },
     { className: "number", begin: /\b\d[\d_.]*(?:e-?\d+)?(?:[KMGT]i)?B?\b/ },
   ],
 }));

@@ -89,7 +89,7 @@ pub fn meetings(program: &Program, commands: &CommandList) -> BTreeSet<[usize; 2
     found
 }
 
-/// Sound programs of every kind with their names: all standard schedules without and with models,
+/// Sound programs of every kind with their names: all standard schedules without and with models, with lanes,
 /// variants, offload, replicas that divide their state, windows, slices, random ones, and the
 /// examples.
 ///
@@ -123,6 +123,16 @@ fn all() -> Result<Vec<(String, Verified)>, String> {
             }
         }
     }
+    for (family, _) in SCHEDULES {
+        let parts = "lane there lane back parts s = begin, out on there, middle, home on back, end";
+        let text = format!("pipeline test {{ devices 3 microbatches 6 schedule {family} {parts} }}");
+        let (compilation, _) = compile_text("test.pipe", &text, Path::new("."), &Request::default());
+        let program = compilation.program.map(|verified| verified.program().clone());
+        program.map(|program| push(format!("{family}, lanes"), program)).transpose()?;
+    }
+    let experts = root().join("tests/data/lanes/experts.pipe");
+    let (compilation, _) = compile_text("test.pipe", &read(&experts), Path::new("."), &Request::default());
+    compilation.program.map(|verified| push("experts".to_owned(), verified.program().clone())).transpose()?;
     for (name, text) in slice(3, pipelines(2, 4).into_iter().chain(pipelines(4, 6))) {
         let (compilation, _) = compile_text("test.pipe", &text, Path::new("."), &Request::default());
         compilation.program.map(|verified| push(name, verified.program().clone())).transpose()?;

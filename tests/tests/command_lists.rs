@@ -1,7 +1,7 @@
 //! Command lists of CUDA devices: of every program they order whoever meets, and no call in them is for nothing.
 
 use pipe_compiler::Request;
-use pipe_cuda::commands::{Call, CommandList, Recorded, Work, lines, races, record, record_part};
+use pipe_cuda::commands::{Call, CommandList, Queue, Recorded, Work, lines, races, record, record_part};
 use pipe_distributed::{Division, Rank};
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::Space;
@@ -115,6 +115,32 @@ fn command_lists_of_all_programs_are_faithful_and_order_whoever_meets() {
         }
     }
     report(&failures);
+}
+
+#[test]
+fn what_runs_on_a_lane_may_run_beside_compute() {
+    let with_lanes = programs().iter().filter(|(_, program)| !program.program().lanes.is_empty());
+    let mut n_beside = 0;
+    for (name, program) in with_lanes.filter(|(_, program)| program.program().n_instructions() < 2000) {
+        let commands = record(program, false).expect("a command list").step;
+        let order = before(&commands);
+        let on = |index: usize| match &commands.calls[index] {
+            Call::Work(queue, Work::Run { .. }) => Some(commands.queue(*queue)),
+            _ => None,
+        };
+        let is_beside = |first: usize, second: usize| match (on(first), on(second)) {
+            (Some(Queue::Lane(own, _)), Some(Queue::Compute(other)))
+            | (Some(Queue::Compute(own)), Some(Queue::Lane(other, _))) => own == other && !order[second][first],
+            _ => false,
+        };
+        let n_calls = commands.calls.len();
+        let pairs = (0..n_calls).flat_map(|second| (0..second).map(move |first| (first, second)));
+        let found = pairs.filter(|(first, second)| is_beside(*first, *second)).count();
+        let n_on_lanes = (0..n_calls).filter(|index| matches!(on(*index), Some(Queue::Lane(..)))).count();
+        assert!(n_on_lanes > 0, "{name}");
+        n_beside += found;
+    }
+    assert!(n_beside > 100, "{n_beside} pairs");
 }
 
 #[test]

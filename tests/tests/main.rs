@@ -43,6 +43,7 @@ mod overlap;
 mod parts;
 mod phases;
 mod picture;
+mod placed_gathers;
 mod precision;
 mod published_v;
 mod random;

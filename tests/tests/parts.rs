@@ -363,14 +363,17 @@ fn blocks_with_lanes_that_are_certified_run_for_every_number_of_microbatches() {
 
 #[test]
 fn vocabulary_parallelism_holds_what_was_published() {
-    let text = read(&root().join("examples/vocabulary.pipe"));
-    for devices in 2..=9 {
-        let mut request = Request::default();
-        request.choice.settings = vec![("devices".to_owned(), devices), ("microbatches".to_owned(), 24)];
-        let found = compiled("vocabulary.pipe", &text, &request);
-        assert!(found.report.ok && found.report.valid_for_all_microbatches == Some(true), "{:#?}", found.diagnostics);
-        // Arithmetic of arXiv 2411.05288, section 5.2: with two barriers, p + 2 microbatches.
-        assert_eq!(found.report.figures.peak_activation, Some(devices as f64 + 2.0));
+    // Arithmetic of arXiv 2411.05288, section 5.2: p + 2 microbatches with two barriers, p + 1 with one.
+    for (name, barriers) in [("vocabulary", 2.0), ("vocabulary_one_barrier", 1.0)] {
+        let text = read(&root().join(format!("examples/{name}.pipe")));
+        for devices in 2..=9 {
+            let mut request = Request::default();
+            request.choice.settings = vec![("devices".to_owned(), devices), ("microbatches".to_owned(), 24)];
+            let found = compiled(name, &text, &request);
+            assert!(found.report.ok, "{:#?}", found.diagnostics);
+            assert_eq!(found.report.valid_for_all_microbatches, Some(true), "{name} {devices}");
+            assert_eq!(found.report.figures.peak_activation, Some(devices as f64 + barriers), "{name} {devices}");
+        }
     }
 }
 

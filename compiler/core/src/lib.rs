@@ -239,6 +239,7 @@ fn steps(
         results.is_countable = true;
         results.copies = Some(copies);
     }
+    results.warnings.extend(pipe_lower::unused_gathers(&analysis.schedule, &program));
     let program = &*results.program.insert(program);
     // what others hold
     let (bytes, mut found) = comparisons::in_bytes(files, (analysis, program), &parameters, request);

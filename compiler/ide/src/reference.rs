@@ -33,7 +33,7 @@ pub const NUMBERS: [(&str, &str, &str); 3] = [
 ];
 
 /// Words that are neither keywords nor names, with what they mean.
-const VALUES: [(&str, &str); 17] = [
+const VALUES: [(&str, &str); 18] = [
     ("i32", "Whole numbers of 32 bits, such as tokens."),
     ("f32", "Single precision: 4 bytes for each number."),
     ("f64", "Double precision: 8 bytes for each number, and more than twice the time."),
@@ -58,6 +58,7 @@ const VALUES: [(&str, &str); 17] = [
     ),
     ("send", "What a device sends takes turns on this lane."),
     ("update", "The weights of a stage are updated: the device waits for the sum of its gradients."),
+    ("gather", "A device joins the next all-gather of a stage's weights, where `zero 3` divides them."),
 ];
 
 /// Functions of layers, with their arguments and what they give.

@@ -5,7 +5,7 @@
 
 use super::index32;
 use super::order::GlobalOrder;
-use crate::all_gathers::{Round, TaskRange};
+use crate::all_gathers::{Member, Round, TaskRange};
 use crate::program_tables::ProgramTables;
 use pipe_ir::ids::{DeviceId, ExecId, GroupId, ValueId};
 use pipe_schedule::timing::reductions::Reduction;
@@ -38,6 +38,9 @@ pub(super) struct Gathering {
     pub(super) waits: u32,
     /// The tasks that it is for, if the device has any.
     pub(super) run: Option<TaskRange>,
+    /// Whether the device joins before the place of the gathering in the global order, so that others may still have to
+    /// do what they do before earlier gatherings.
+    pub(super) is_early: bool,
 }
 
 /// What a device joins.
@@ -110,20 +113,21 @@ impl Collectives {
 }
 
 /// All collectives in one order, each with its rank: reductions in theirs, behind the last
-/// contribution to them, gatherings before a task.
+/// contribution to them, gatherings before a task, and those before the same task as their members join them.
 fn in_order<'a>(reductions: &'a [Reduction], rounds: &'a [Round], order: &GlobalOrder) -> Vec<(u32, Together<'a>)> {
     let mut all = Vec::new();
     let mut last = 0;
     for (number, reduction) in reductions.iter().enumerate() {
         last =
             reduction.members.iter().filter_map(|member| order.rank(member.device, member.after?)).fold(last, u32::max);
-        all.push(((last, true, number), Together::Sum(reduction)));
+        all.push(((last, true, 0, number), Together::Sum(reduction)));
     }
-    all.extend(
-        rounds.iter().enumerate().map(|(number, round)| ((round.joins, false, number), Together::Gather(round))),
-    );
+    for (number, round) in rounds.iter().enumerate() {
+        let positions = round.members.iter().map(|member| u64::from(member.position)).sum();
+        all.push(((round.joins, false, positions, number), Together::Gather(round)));
+    }
     all.sort_by_key(|(place, _)| *place);
-    all.into_iter().map(|((rank, _, _), together)| (rank, together)).collect()
+    all.into_iter().map(|((rank, ..), together)| (rank, together)).collect()
 }
 
 /// Lets devices join one collective after the other.
@@ -180,13 +184,15 @@ impl Joining<'_> {
     }
 
     fn gather(&mut self, round: &Round) {
-        let group = self.group(round.members.iter().map(|(device, _, _)| *device).collect());
-        for (device, share, run) in round.members.iter().copied() {
-            let position = self.order.before(device, round.joins);
+        let group = self.group(round.members.iter().map(|member| member.device).collect());
+        for Member { device, share, run, position } in round.members.iter().copied() {
+            let joins = &mut self.joins[device.index()];
+            let position = joins.last().map_or(position, |before| position.max(before.position()));
             // Whoever does not need the weights lets the others have them when these do.
             let waits = run.map_or_else(|| self.order.before(device, round.first), |run| run.first);
+            let is_early = position < self.order.before(device, round.joins);
             let weights = round.weights;
-            self.joins[device.index()].push(Join::Gather(Gathering { position, weights, share, group, waits, run }));
+            joins.push(Join::Gather(Gathering { position, weights, share, group, waits, run, is_early }));
         }
     }
 }

@@ -6,7 +6,7 @@
 //! 2. `transfers` finds out what crosses between devices, one transfer per value, microbatch and
 //!    target device, and says after which task of the sender it is sent, before which task of the
 //!    receiver its receive is queued, and before which task of the sender its end is waited for.
-//! 3. `gathers` finds out when weights that are kept in shares have to be there as a whole, and
+//! 3. `all_gathers` finds out when weights that are kept in shares have to be there as a whole, and
 //!    `collectives` says after which task each device joins these gatherings and the reductions of
 //!    replicated weights.
 //! 4. `emit` writes each device's list; `arena` then gives every buffer its place.
@@ -39,7 +39,8 @@
 //! there: a member that does not need the weights itself waits for them right before it joins the
 //! next gathering, whose place is no earlier, or where the first other member needs them. All
 //! others wait in the block of a task behind that place. Reductions are joined in one order with
-//! these, and waited for behind their places.
+//! these, and waited for behind their places. A member whose list says `gather` may join earlier, and
+//! then waits for nothing there.
 //!
 //! What one order of execution completes, every order completes: starting a transfer never blocks,
 //! and no device can take a transfer from another. The verifier proves each program again, without
@@ -60,6 +61,7 @@ mod program_tables;
 pub mod reductions;
 mod state_swaps;
 mod transfers;
+mod unused_gathers;
 
 use crate::offload::copied::Traffic;
 use crate::reductions::reductions;
@@ -84,6 +86,8 @@ use pipe_schedule::timing::timeline::Timeline;
 use pipe_schedule::units::Ticks;
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use state_swaps::Residency;
+
+pub use unused_gathers::unused_gathers;
 
 /// What a program says beside its instructions.
 #[derive(Clone, PartialEq, Debug, Default)]

@@ -1,8 +1,9 @@
-//! Sums of gradients and optimizer updates that an order places, and what lanes carry besides parts.
+//! Sums of gradients, optimizer updates and all-gathers that an order places, and what lanes carry besides parts.
 //!
 //! `reduce` starts the sum of a stage's gradients over its replicas, and the device goes on. Without it, a device joins
 //! after its last task that adds to these gradients. `update` waits for the sum and runs the optimizer. Without it, the
-//! optimizer runs at the end of the step.
+//! optimizer runs at the end of the step. `gather` joins the next all-gather of the weights, which is there only where
+//! devices keep shares of them (`zero 3`): whatever it says, nobody waits for it longer than without.
 //!
 //! All devices join sums in one order, so sums cause no deadlock. Updates can: tasks behind an update wait until all
 //! other replicas have joined. The dependency graph has an edge for each such wait.
@@ -15,7 +16,7 @@ use pipe_ir::task::{Task, TaskKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A sum or an update with a place in the list of a device.
+/// A sum, an update or an all-gather with a place in the list of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StepTask {
     /// What.
@@ -61,9 +62,9 @@ impl StepTasks {
         self.lists.iter().flatten().find(|one| one.kind == kind)
     }
 
-    /// Leaves only those of some stages.
-    pub fn retain(&mut self, is_kept: impl Fn(StageId) -> bool) {
-        self.lists.iter_mut().for_each(|list| list.retain(|one| is_kept(one.stage)));
+    /// Leaves only some of them.
+    pub fn retain(&mut self, is_kept: impl Fn(&StepTask) -> bool) {
+        self.lists.iter_mut().for_each(|list| list.retain(&is_kept));
     }
 }
 
@@ -98,12 +99,12 @@ impl CarriedLanes {
 }
 
 impl Schedule {
-    /// How many tasks of its device's compute stand before a sum or an update.
+    /// How many tasks of its device's compute stand before it.
     pub fn tasks_before(&self, device: DeviceId, one: &StepTask) -> usize {
         self.orders[device.index()].partition_point(|task| task.at < one.at)
     }
 
-    /// What a sum or an update is called: `reduce s1`.
+    /// What it is called: `reduce s1`.
     pub fn step_task_name(&self, one: &StepTask) -> String {
         format!("{} {}", one.kind.word(), self.parts.stage_of(one.stage))
     }

@@ -130,6 +130,8 @@ codes! {
     WrongDevice "wrong-device"
     /// A device has no stage.
     UnusedDevice "unused-device"
+    /// A `gather` that says nothing about any all-gather.
+    UnusedGather "unused-gather"
     /// No part is on a lane.
     UnusedLane "unused-lane"
     /// Two tasks of a building block need the same slot of a device.

@@ -30,6 +30,7 @@ const PICTURES: &[Picture] = &[
     shared("bpipe", "bpipe", "1F1B whose activations wait on other devices"),
     drawn("by_hand", " --set microbatches=10 --set wave=3", "Waves of three microbatches: no device holds more"),
     drawn("decode", "", "A token of each of four groups in turn: no device waits"),
+    shared("early_gathers", "early_gathers", "Weights come while the stage before runs"),
     shared("early_sums", "early_sums", "Sums of gradients on the link of their device"),
     shared("experts", "experts", "1F1B whose all-to-alls hide behind compute"),
     drawn("experts_interleaved", "", "Interleaved 1F1B: pairs hide each other's all-to-alls"),
@@ -54,6 +55,7 @@ const PICTURES: &[Picture] = &[
     drawn("uneven", "", "1F1B on two fast and two slow devices"),
     shared("unet", "unet", "Tensors skip devices on their way"),
     shared("vocabulary", "vocabulary", "1F1B whose vocabulary is divided over all devices"),
+    shared("vocabulary_one_barrier", "vocabulary_one_barrier", "Vocabulary parallelism with one barrier"),
     shared("zero", "zero", "Four replicas that divide state and gradients"),
 ];
 

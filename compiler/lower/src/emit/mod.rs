@@ -8,7 +8,7 @@ mod lanes;
 mod sums;
 mod updates;
 
-use super::collectives::{Collectives, Gathering};
+use super::collectives::Collectives;
 use super::index32;
 use super::transfers::Transfers;
 use crate::activation_swaps::Absences;
@@ -17,6 +17,7 @@ use crate::program_tables::ProgramTables;
 use crate::state_swaps::Residency;
 use away::Journey;
 use copies::Copies;
+use gathers::OnTheWay;
 use lanes::{LaneState, Turn};
 use pipe_ir::ids::{BufferId, DeviceId, ExecId, MicrobatchId, TokenId, ValueId};
 use pipe_ir::instruction::{Fill, Instruction, LifespanEvent, OperandRange};
@@ -93,9 +94,8 @@ pub(super) struct Emitter<'a> {
     lanes: LaneState,
     absences: Absences,
     journeys: Vec<Journey>,
-    /// Weights that were asked for and have not gone yet, with the token of what brings them while
-    /// that is to be waited for.
-    gathering: Vec<(Gathering, Option<TokenId>)>,
+    /// Weights that were asked for and have not gone yet.
+    gathering: Vec<OnTheWay>,
     /// Where updates stand, by device, where they stand between tasks.
     updates: &'a [Vec<Update>],
     /// Updates of the device at hand that its order places, and that stand before.

@@ -55,6 +55,12 @@ impl ProgramTables {
         self.shares.contains_key(&weights)
     }
 
+    /// The stage that has weights; none where several stages share them.
+    pub(crate) fn only_stage_of(&self, weights: ValueId) -> Option<StageId> {
+        let group = self.weights.iter().find(|group| group.parameters == weights)?;
+        <[StageId; 1]>::try_from(group.stages.as_slice()).ok().map(|[stage]| stage)
+    }
+
     /// The weights that are kept in shares and that a task reads.
     pub(crate) fn gathered_for(&self, task: Task) -> impl Iterator<Item = ValueId> {
         let operands = self.exec(task).map_or(&[][..], |exec| &self.execs[exec.index()].operands);

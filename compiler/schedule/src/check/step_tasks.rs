@@ -42,7 +42,8 @@ fn span(schedule: &Schedule, one: &StepTask) -> Span {
 fn of_device(schedule: &Schedule, device: DeviceId, last: &BTreeMap<StageId, usize>) -> Vec<(u16, Diagnostic)> {
     let mut known: BTreeMap<(StageId, StepTaskKind), &StepTask> = BTreeMap::new();
     let mut found = Vec::new();
-    for one in schedule.step_tasks.of(device) {
+    // Weights may be gathered anywhere, and again.
+    for one in schedule.step_tasks.of(device).iter().filter(|one| one.kind != StepTaskKind::Gather) {
         let name = schedule.step_task_name(one);
         let error =
             |label: &str, message: String| Diagnostic::error(Code::WrongReduce, span(schedule, one), label, message);
@@ -57,11 +58,9 @@ fn of_device(schedule: &Schedule, device: DeviceId, last: &BTreeMap<StageId, usi
         let behind = last.get(&one.stage).filter(|last| **last >= schedule.tasks_before(device, one));
         if let Some(behind) = behind.map(|last| schedule.orders[device.index()][*last]) {
             let task = schedule.task_name(behind.task);
-            let what = match one.kind {
-                StepTaskKind::Reduce => "which adds to the gradients that it sums up",
-                StepTaskKind::Update => "which adds to the gradients that it uses",
-            };
-            let message = format!("`{name}` of {device} stands before `{task}`, {what}");
+            let what = if one.kind == StepTaskKind::Reduce { "sums up" } else { "uses" };
+            let message =
+                format!("`{name}` of {device} stands before `{task}`, which adds to the gradients that it {what}");
             let error = error("too early", message).label(schedule.origins[usize::from(behind.origin)], "adds to them");
             found.push((one.origin, error.help(format!("let `{name}` stand behind `{task}`"))));
             continue;

@@ -3,6 +3,7 @@
 use super::frozen::{Frozen, Gradients};
 use crate::schedule::{BlockTask, Schedule, ScheduledTask};
 use crate::stage_graph::StageGraph;
+use crate::step_tasks::StepTaskKind;
 use crate::timing::durations::{Costs, Times};
 use crate::units::Ticks;
 use pipe_ir::ids::StageId;
@@ -39,8 +40,8 @@ pub fn freeze(schedule: &mut Schedule, graph: &StageGraph, is_frozen: impl Fn(St
     }
     // What keeps nothing has nothing that could leave.
     schedule.swaps.retain(|stage| all.has_backward(stage));
-    // What stays as it is has no gradients.
-    schedule.step_tasks.retain(|stage| !all.is_frozen(stage));
+    // What stays as it is has no gradients, but tasks read it.
+    schedule.step_tasks.retain(|one| one.kind == StepTaskKind::Gather || !all.is_frozen(one.stage));
     schedule.activations = schedule.activations.without(&all, schedule.n_stages());
     schedule.frozen = all;
 }

@@ -1,13 +1,15 @@
-//! The words of what a device does once a step, and of what takes turns on a lane.
+//! The words of what a device does with the weights of a stage beside its tasks, and of what takes turns on a lane.
 
 pipe_ir::words! {
-    /// What a device does once a step with the gradients of a stage.
+    /// What a device does with the gradients of a stage once a step, or with shares of its weights.
     #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
     pub enum StepTaskKind {
         /// Adds them up over the devices that have the stage.
         Reduce "reduce"
         /// Updates the weights with them.
         Update "update"
+        /// Joins the next all-gather of the weights, where devices keep shares of them.
+        Gather "gather"
     }
 }
 

@@ -92,7 +92,7 @@ pub(super) fn phrase(rule: Rule) -> Option<String> {
         Rule::standard_path => "`std.` with a name",
         Rule::kind | Rule::task | Rule::pair | Rule::block_task | Rule::duration => "`F`, `B`, `W` or `BW`",
         Rule::movement | Rule::swap_kind => "`evict` or `fetch`",
-        Rule::step_task | Rule::step_task_kind => "`reduce` or `update`",
+        Rule::step_task | Rule::step_task_kind => "`reduce`, `update` or `gather`",
         Rule::carried => "`send` or `reduce`",
         Rule::cost_name | Rule::cost_pair | Rule::cost_entry => {
             "a cost: `F`, `B`, `W`, `BW`, `comm`, `copy`, `evict`, `fetch` or `reduce`"

@@ -31,7 +31,7 @@ mod record;
 mod text;
 
 use pipe_ir::graph::DType;
-use pipe_ir::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, ValueId};
+use pipe_ir::ids::{BufferId, DeviceId, ExecId, GroupId, LaneId, MicrobatchId, ValueId};
 use pipe_ir::instruction::{Class, Collective, Direction, Fill, OperandRange};
 pub use races::{Race, races};
 pub use record::{Facts, Recorded, Staged, record, record_part};
@@ -43,6 +43,8 @@ pub use text::lines;
 pub enum Queue {
     /// Executables of a device.
     Compute(DeviceId),
+    /// Those of its executables that run on a lane.
+    Lane(DeviceId, LaneId),
     /// Transfers of a class from a device to another.
     Transfer(DeviceId, DeviceId, Class),
     /// Copies between a device and its host.
@@ -55,6 +57,7 @@ impl fmt::Display for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Compute(device) => write!(f, "compute {device}"),
+            Self::Lane(device, lane) => write!(f, "{lane} {device}"),
             Self::Transfer(from, to, class) => write!(f, "{from}>{to} {}", class.word()),
             Self::Copy(device, direction) => write!(f, "{} {device}", direction.word()),
             Self::Group(group) => write!(f, "group {group}"),
@@ -110,7 +113,7 @@ impl Call {
 pub enum Work {
     /// Runs an executable of a device.
     Run {
-        /// Whose compute queue.
+        /// Whose.
         device: DeviceId,
         /// What.
         exec: ExecId,

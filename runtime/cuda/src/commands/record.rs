@@ -3,6 +3,8 @@
 //! | instruction | calls |
 //! |---|---|
 //! | `run`, `fill`, `load`, `emit` | that work, in the compute queue |
+//! | `lane.start` | an event in the compute queue, for which the lane's queue waits; it then has all calls of what it is
+//! given, and records that it has done them |
 //! | `send.start`, `recv.start` | an event in the compute queue; with the second of both, the
 //! transfer's queue waits for the two events, copies, and records that it has |
 //! | `coll.start`, `gather.start` | the same with the queue of the group, and an event of each member |
@@ -19,7 +21,7 @@ use super::races::races;
 use super::{Call, CommandList, EventId, Home, MemberPart, Queue, QueueId, Work};
 use pipe_ir::graph::DType;
 use pipe_ir::ids::{BufferId, DeviceId, GroupId, MicrobatchId, TokenId, ValueId};
-use pipe_ir::instruction::{Class, Collective, Instruction, Start};
+use pipe_ir::instruction::{Class, Collective, Count, Instruction, Start};
 use pipe_ir::program::{DeviceProgram, Program, Space};
 use pipe_ir::units::Bytes;
 use pipe_ir::verify::{List, Verified};
@@ -85,7 +87,17 @@ struct Books {
     emitted: u32,
     /// By token: the last event of what it stands for, first that of the start and then that of the end.
     events: Vec<EventId>,
+    /// Where the next instructions go, if a lane is given them.
+    lane: Option<OnLane>,
     facts: Facts,
+}
+
+/// What a lane is given.
+struct OnLane {
+    queue: Queue,
+    /// How many instructions are still to come.
+    left: u32,
+    token: TokenId,
 }
 
 /// Records both lists of a program. `strict` looks for overlapping buffers and for races, and makes
@@ -109,6 +121,7 @@ pub fn record_part(program: &Verified, own: Range<usize>, strict: bool) -> Resul
         dtypes: dtypes(program, code),
         emitted: 0,
         events: vec![EventId(0); code.n_tokens as usize],
+        lane: None,
         facts: Facts { losses: emitted_microbatches(program, code), ..Facts::default() },
     };
     let mut devices: Vec<Books> = program.devices[own.clone()].iter().map(books).collect();
@@ -144,7 +157,7 @@ fn queues_of(program: &Program, devices: &Range<usize>, list: List) -> BTreeSet<
             Start::Receive(from, class) => Queue::Transfer(from, own, class),
             Start::Join(group) => Queue::Group(group),
             Start::Copy(direction) => Queue::Copy(own, direction),
-            Start::Lane(_) => Queue::Compute(own),
+            Start::Lane(lane) => Queue::Lane(own, lane),
         }));
     }
     queues
@@ -231,8 +244,9 @@ impl<'a> Recorder<'a> {
     /// A device comes to its next instruction.
     fn next(&mut self, At { device, index }: At) -> Result<(), Fault> {
         let instruction = self.instruction(At { device, index });
-        let (home, compute) = (|buffer| Home { device, buffer }, Queue::Compute(device));
+        let home = |buffer| Home { device, buffer };
         let own = &mut self.devices[device.index() - self.own.start];
+        let queue = own.lane.as_ref().map_or(Queue::Compute(device), |lane| lane.queue);
         own.facts.instructions[self.list as usize] += 1;
         match instruction {
             Instruction::Alloc { buffer } => own.ledger.alloc(buffer)?,
@@ -240,39 +254,51 @@ impl<'a> Recorder<'a> {
                 own.ledger.free(buffer)?;
                 let place = self.program.devices[device.index()].buffers[buffer.index()];
                 if self.strict && place.space == Space::Device {
-                    self.work(compute, Work::Spoil { home: home(buffer) });
+                    self.work(queue, Work::Spoil { home: home(buffer) });
                 }
             }
             Instruction::Fill { buffer, value, with } => {
                 own.dtypes.insert(buffer, self.program.value(value).dtype());
-                self.work(compute, Work::Fill { home: home(buffer), value, with });
+                self.work(queue, Work::Fill { home: home(buffer), value, with });
             }
             Instruction::Load { buffer, value, microbatch } => {
                 let bytes = self.program.value(value).bytes;
                 self.loads.insert((value, microbatch), Staged { offset: Bytes::ZERO, bytes });
-                self.work(compute, Work::Load { home: home(buffer), value, microbatch });
+                self.work(queue, Work::Load { home: home(buffer), value, microbatch });
             }
             Instruction::Run { exec, microbatch, operands } => {
-                self.work(compute, Work::Run { device, exec, microbatch, operands });
+                self.work(queue, Work::Run { device, exec, microbatch, operands });
             }
             Instruction::Emit { buffer } => {
                 let number = own.emitted;
                 let microbatch = own.facts.losses.get(number as usize).copied().unwrap_or(MicrobatchId(0));
                 own.emitted += 1;
-                self.work(compute, Work::Emit { home: home(buffer), microbatch, number });
+                self.work(queue, Work::Emit { home: home(buffer), microbatch, number });
             }
             Instruction::SendStart { token, .. }
             | Instruction::RecvStart { token, .. }
             | Instruction::CollStart { token, .. }
-            | Instruction::GatherStart { token, .. }
-            // What a lane is given runs on the device's own queue, which has ended it when it comes to the `wait`.
-            | Instruction::LaneStart { token, .. } => self.note(compute, device, token),
+            | Instruction::GatherStart { token, .. } => self.note(queue, device, token),
+            Instruction::LaneStart { lane, count: Count(left), token } => {
+                self.note(queue, device, token);
+                let lane = Queue::Lane(device, lane);
+                self.wait(lane, device, token);
+                self.books(device).lane = Some(OnLane { queue: lane, left, token });
+                return Ok(());
+            }
             Instruction::CopyStart { buffer, from, direction, token } => {
-                self.note(compute, device, token);
+                self.note(queue, device, token);
                 let work = Work::Copy { from: home(from), to: home(buffer) };
                 self.among(Queue::Copy(device, direction), &[(device, token)], work);
             }
-            Instruction::Wait { token } => self.wait(compute, device, token),
+            Instruction::Wait { token } => self.wait(queue, device, token),
+        }
+        if let Some(mut lane) = self.books(device).lane.take() {
+            lane.left -= 1;
+            match lane.left {
+                0 => self.note(lane.queue, device, lane.token),
+                _ => self.books(device).lane = Some(lane),
+            }
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 //! copied there when a step begins, and what is wrong with the data of each run, which is copied
 //! back when it ends. Data and losses are copied one by one.
 
-use super::super::commands::{Recorded, Staged};
+use super::super::commands::{Queue, Recorded, Staged};
 use super::super::driver::{Area, DeviceMemory, Gpu, PinnedMemory};
 use super::super::kernels::StepNumbers;
 use super::super::launch::WORKING_BYTES;
@@ -37,10 +37,10 @@ pub(super) struct Arenas {
     devices: Vec<(DeviceMemory, Option<PinnedMemory>)>,
     /// By GPU: numbers of the step, then records of errors.
     records: Vec<DeviceMemory>,
-    /// By device: what kernels need beside its arena.
-    working: Vec<DeviceMemory>,
-    /// By device: what the library of matrix products needs beside its arena, if any.
-    workspaces: Vec<Option<DeviceMemory>>,
+    /// By device, for its compute and then for each lane: what kernels need beside its arena.
+    working: Vec<Vec<DeviceMemory>>,
+    /// Likewise: what the library of matrix products needs beside its arena, if any.
+    workspaces: Vec<Vec<Option<DeviceMemory>>>,
     /// By group with members in other processes: for what these send.
     scratch: BTreeMap<GroupId, DeviceMemory>,
     /// For the first messages between processes.
@@ -111,13 +111,17 @@ impl Arenas {
         };
         let of_gpu = |gpu: &Arc<Gpu>| Ok(DeviceMemory::new(gpu, layout.image())?);
         let records = assignment.gpus.iter().map(of_gpu).collect::<Result<_, RunError>>()?;
-        let working = ids.clone().map(|device| working(assignment.gpu_of(device))).collect::<Result<_, _>>()?;
+        // What runs side by side needs its own.
+        let n_queues = 1 + program.lanes.len();
+        let each = |device| std::iter::repeat_n(assignment.gpu_of(device), n_queues);
+        let working = ids.clone().map(|device| each(device).map(working).collect()).collect::<Result<_, _>>()?;
         let scratch = scratch(program, &recorded.step);
         let scratch = scratch.into_iter().map(|(group, bytes)| Ok((group, DeviceMemory::new(first, bytes)?)));
         let scratch = scratch.collect::<Result<_, RunError>>()?;
         let trial = DeviceMemory::new(first, 2 * TRIAL)?;
         let staging = PinnedMemory::new(first, layout.all())?;
-        let workspaces = ids.map(|device| room(assignment.gpu_of(device), workspace)).collect::<Result<_, _>>()?;
+        let of_device = |device| each(device).map(|gpu| room(gpu, workspace)).collect();
+        let workspaces = ids.map(of_device).collect::<Result<_, _>>()?;
         let loads = recorded.loads.clone();
         Ok(Self { own, devices, records, working, workspaces, scratch, trial, staging, layout, loads })
     }
@@ -172,9 +176,9 @@ impl Arenas {
         (bytes > 0).then(|| (self.records[gpu].all.part(from, bytes), self.image(gpu).part(from, bytes)))
     }
 
-    /// What kernels of a device need beside its arena.
-    pub(super) fn working(&self, device: DeviceId) -> Area {
-        self.working[device.index() - self.own.start].all
+    /// What kernels of a device need beside its arena, in a queue.
+    pub(super) fn working(&self, device: DeviceId, queue: Queue) -> Area {
+        self.working[device.index() - self.own.start][place(queue)].all
     }
 
     /// What a group has for what other processes send.
@@ -187,9 +191,9 @@ impl Arenas {
         [0, TRIAL].map(|from| self.trial.all.part(from, TRIAL))
     }
 
-    /// The address of what the library of matrix products needs for a device.
-    pub(super) fn workspace(&self, device: DeviceId) -> u64 {
-        self.workspaces[device.index() - self.own.start].as_ref().map_or(0, |memory| memory.all.address)
+    /// The address of what the library of matrix products needs for a device, in a queue.
+    pub(super) fn workspace(&self, device: DeviceId, queue: Queue) -> u64 {
+        self.workspaces[device.index() - self.own.start][place(queue)].as_ref().map_or(0, |memory| memory.all.address)
     }
 
     /// Where a microbatch's data is staged.
@@ -205,6 +209,14 @@ impl Arenas {
     /// Where a loss of a device comes to.
     pub(super) fn loss(&self, device: usize, number: usize, bytes: usize) -> Area {
         self.staging.all.part(self.layout.loss(device, number), bytes)
+    }
+}
+
+/// Of the queues of a device that run kernels: which one.
+const fn place(queue: Queue) -> usize {
+    match queue {
+        Queue::Lane(_, lane) => 1 + lane.index(),
+        _ => 0,
     }
 }
 

@@ -157,7 +157,9 @@ impl LaunchPlan {
             List::Step => &recorded.step,
         };
         let place = |queue: &Queue| match queue {
-            Queue::Compute(device) | Queue::Copy(device, _) | Queue::Transfer(device, ..) => assignment.place(*device),
+            Queue::Compute(device) | Queue::Lane(device, _) | Queue::Copy(device, _) | Queue::Transfer(device, ..) => {
+                assignment.place(*device)
+            }
             Queue::Group(group) => program.group(*group).first().map_or(0, |device| assignment.place(*device)),
         };
         let places = (0..assignment.gpus.len()).chain(commands.queues.iter().map(place));
@@ -301,7 +303,7 @@ impl Builder<'_> {
     fn work(&mut self, stream: usize, queue: Queue, work: &Work) -> Result<(), RunError> {
         let task = match work {
             Work::Run { device, exec, microbatch, operands } => {
-                return self.run(stream, (*device, *exec, *microbatch), *operands);
+                return self.run((stream, queue), (*device, *exec, *microbatch), *operands);
             }
             Work::Together { collective, parts, .. } => {
                 return self.together(stream, (queue, *collective, parts), work);
@@ -329,7 +331,7 @@ impl Builder<'_> {
 
     fn run(
         &mut self,
-        stream: usize,
+        (stream, queue): (usize, Queue),
         (device, exec, microbatch): (DeviceId, ExecId, MicrobatchId),
         operands: OperandRange,
     ) -> Result<(), RunError> {
@@ -349,7 +351,7 @@ impl Builder<'_> {
             parts: &[],
             step: self.arenas.numbers_of(gpu, self.program.step_of(microbatch) as usize).address,
             error: error.map_or(0, |(on_gpu, _)| on_gpu.address),
-            working: self.arenas.working(device).address,
+            working: self.arenas.working(device, queue).address,
         };
         if let Some(over) = self.over[gpu].filter(|_| self.looks.one_by_one) {
             self.act(stream, Operation::Wait(over));
@@ -362,7 +364,9 @@ impl Builder<'_> {
         for (position, step) in compiled.steps.iter().enumerate() {
             match &step.doing {
                 Doing::Launches(launches) => launches.iter().for_each(|one| self.launch(stream, one, &places)),
-                Doing::Products(calls) => calls.iter().for_each(|one| self.product(stream, one, &places, device)),
+                Doing::Products(calls) => {
+                    calls.iter().for_each(|one| self.product((stream, queue), one, &places, device))
+                }
             }
             if self.looks.profile {
                 kinds.push((step.kind, step.amount));
@@ -393,8 +397,8 @@ impl Builder<'_> {
         found
     }
 
-    fn product(&mut self, stream: usize, call: &Product, places: &KernelArgs<'_>, device: DeviceId) {
-        let queued = Queued::new(self.gpu_of(stream), call, places, self.arenas.workspace(device));
+    fn product(&mut self, (stream, queue): (usize, Queue), call: &Product, places: &KernelArgs<'_>, device: DeviceId) {
+        let queued = Queued::new(self.gpu_of(stream), call, places, self.arenas.workspace(device, queue));
         self.act(stream, Operation::Product(Box::new(queued)));
     }
 

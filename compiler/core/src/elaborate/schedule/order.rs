@@ -39,7 +39,7 @@ pub(super) struct Line<'a> {
     pub(super) span: Span,
 }
 
-/// `reduce` or `update`.
+/// `reduce`, `update` or `gather`.
 pub(super) struct Once<'a> {
     pub(super) kind: StepTaskKind,
     pub(super) stage: Resolved<'a>,
