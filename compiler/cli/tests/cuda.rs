@@ -175,6 +175,24 @@ fn the_same_bits_whatever_the_order_of_streams() {
     }
 }
 
+/// Each lane has a stream, and streams work in another order under every seed.
+#[test]
+fn lanes_learn_the_same_bits_in_any_order() {
+    let text = include_str!("../../../tests/data/lanes/experts.pipe");
+    let Some(machine) = Machine::new("lanes", text) else { return };
+    let expected = machine.run("--backend cpu --no-checkpoint --steps 2", &[]);
+    let learn = |arguments: &str, seed: &str| {
+        let line = format!("--backend cuda --steps 2 --checkpoint {seed} {arguments}");
+        let report = machine.run(&line, &[("PIPEC_FAKE_SEED", seed)]);
+        assert_agree("lanes", &expected, &report, SINGLE);
+        (losses(&report), machine.learned(seed))
+    };
+    let first = learn("", "1");
+    for (arguments, seed) in [("", "2"), ("--no-capture", "3"), ("--stress 4", "4")] {
+        assert!(learn(arguments, seed) == first, "{arguments} {seed}");
+    }
+}
+
 #[test]
 fn checkpoints_go_from_the_cpu_to_gpus_and_back() {
     let Some(machine) = Machine::new("checkpoints", &source("f32", 2, 4, "zb_v")) else { return };

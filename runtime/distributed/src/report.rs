@@ -146,6 +146,17 @@ impl DeviceStep {
             self.spans.push(span);
         }
     }
+
+    /// Adds what the lanes ran, when all runs of the list are here; without a `trace`, runs are then left out.
+    pub fn note_lanes(&mut self, lanes: impl IntoIterator<Item = Vec<Span>>, trace: bool) {
+        for spans in lanes {
+            let lane = LaneStep::new(spans, &self.spans);
+            self.lanes.push(if trace { lane } else { LaneStep { spans: Vec::new(), ..lane } });
+        }
+        if !trace {
+            self.spans.clear();
+        }
+    }
 }
 
 /// A step of all devices.

@@ -14,7 +14,7 @@ use crate::executor::ledger::Ledger;
 use crate::values::random::Counter;
 use pipe_distributed::collective::Part;
 use pipe_distributed::tokens::{End, Posted};
-use pipe_distributed::{DeviceStep, Fault, Joined, LaneStep, Nanos, Profile, RunError, Span};
+use pipe_distributed::{DeviceStep, Fault, Joined, Nanos, Profile, RunError, Span};
 use pipe_ir::graph::DType;
 use pipe_ir::ids::{BufferId, DeviceId, GroupId, MicrobatchId, TokenId};
 use pipe_ir::instruction::{Collective, Count, Instruction};
@@ -123,13 +123,7 @@ impl Executor {
         let device = self.ledger.used(Space::Device);
         let (peak, high_water, host) = (device.peak, device.high_water, self.ledger.used(Space::Host));
         let mut report = std::mem::take(&mut self.report);
-        for spans in self.lanes.take_spans() {
-            let lane = LaneStep::new(spans, &report.spans);
-            report.lanes.push(if self.trace { lane } else { LaneStep { spans: Vec::new(), ..lane } });
-        }
-        if !self.trace {
-            report.spans.clear();
-        }
+        report.note_lanes(self.lanes.take_spans(), self.trace);
         DeviceStep { peak, high_water, host, ..report }
     }
 

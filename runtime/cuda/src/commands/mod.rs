@@ -53,6 +53,16 @@ pub enum Queue {
     Group(GroupId),
 }
 
+impl Queue {
+    /// The lane that it is, if it is one.
+    pub const fn lane(self) -> Option<LaneId> {
+        match self {
+            Self::Lane(_, lane) => Some(lane),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

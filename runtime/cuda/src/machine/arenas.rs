@@ -213,11 +213,8 @@ impl Arenas {
 }
 
 /// Of the queues of a device that run kernels: which one.
-const fn place(queue: Queue) -> usize {
-    match queue {
-        Queue::Lane(_, lane) => 1 + lane.index(),
-        _ => 0,
-    }
+fn place(queue: Queue) -> usize {
+    queue.lane().map_or(0, |lane| 1 + lane.index())
 }
 
 fn room(gpu: &Arc<Gpu>, bytes: usize) -> Result<Option<DeviceMemory>, RunError> {

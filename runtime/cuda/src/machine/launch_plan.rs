@@ -16,7 +16,7 @@ use crate::machine::gpu_assignment::GpuAssignment;
 use crate::machine::kernel_args::KernelArgs;
 use crate::machine::modules::{Compiled, Doing, Modules, shape};
 use pipe_distributed::Amount;
-use pipe_ir::ids::{DeviceId, ExecId, GroupId, MicrobatchId, ValueId};
+use pipe_ir::ids::{DeviceId, ExecId, GroupId, LaneId, MicrobatchId, ValueId};
 use pipe_ir::instruction::{Collective, Fill, Instruction, OperandRange};
 use pipe_ir::program::Program;
 use pipe_ir::verify::List;
@@ -73,6 +73,8 @@ pub(super) struct Looks {
 #[derive(Clone, Debug)]
 pub(super) struct Ran {
     pub(super) device: DeviceId,
+    /// The lane that it is on, if it is on one.
+    pub(super) lane: Option<LaneId>,
     /// Its place in the device's list.
     pub(super) instruction: u32,
     pub(super) exec: ExecId,
@@ -378,7 +380,8 @@ impl Builder<'_> {
         if self.is_step() {
             marks.push(self.mark(stream)?);
             let error = error.map(|(_, on_host)| on_host);
-            self.launch_plan.runs.push(Ran { device, instruction, exec, microbatch, gpu, marks, error, kinds });
+            let lane = queue.lane();
+            self.launch_plan.runs.push(Ran { device, lane, instruction, exec, microbatch, gpu, marks, error, kinds });
         }
         if self.looks.one_by_one {
             self.over[gpu] = Some(self.record(stream)?);

@@ -283,7 +283,7 @@ impl Machine {
                 report.losses.push((*microbatch, self.loss(program, device, number)?));
             }
         }
-        timings::runs(launch_plan, &mut devices, self.trace)?;
+        timings::runs(launch_plan, &mut devices, (program.lanes.len(), self.trace))?;
         timings::collectives(launch_plan, &mut devices)?;
         Ok(devices)
     }

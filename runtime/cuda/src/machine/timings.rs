@@ -8,15 +8,27 @@ use pipe_ir::verify::List;
 use pipe_runtime::{DeviceStep, Joined, Nanos, Profile, Span};
 
 /// Adds all runs to the reports of their devices, and says how long each GPU was inside runs of any of them.
-pub(super) fn runs(launch_plan: &LaunchPlan, devices: &mut [DeviceStep], trace: bool) -> Result<(), DriverError> {
+pub(super) fn runs(
+    launch_plan: &LaunchPlan,
+    devices: &mut [DeviceStep],
+    (n_lanes, trace): (usize, bool),
+) -> Result<(), DriverError> {
     let mut of_gpus = vec![Vec::new(); launch_plan.starts.len()];
+    let mut on_lanes = vec![vec![Vec::new(); n_lanes]; devices.len()];
     for run in &launch_plan.runs {
         let (Some(first), Some(last)) = (run.marks.first(), run.marks.last()) else { continue };
         let start = since_start(launch_plan, run.gpu, *first)?;
         let end = since_start(launch_plan, run.gpu, *last)?.max(start);
-        devices[run.device.index() - launch_plan.own.start]
-            .record(Span { exec: run.exec, microbatch: run.microbatch, start, end }, trace);
+        let span = Span { exec: run.exec, microbatch: run.microbatch, start, end };
+        let device = run.device.index() - launch_plan.own.start;
+        match run.lane {
+            Some(lane) => on_lanes[device][lane.index()].push(span),
+            None => devices[device].record(span, trace || n_lanes > 0),
+        }
         of_gpus[run.gpu].push((start, end));
+    }
+    for (report, lanes) in devices.iter_mut().zip(on_lanes) {
+        report.note_lanes(lanes, trace);
     }
     let busy: Vec<Nanos> = of_gpus.into_iter().map(covered).collect();
     for run in &launch_plan.runs {
