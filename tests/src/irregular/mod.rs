@@ -1,8 +1,8 @@
 //! Irregular programs: pipelines that nobody would write, as text, with every feature of the language at once.
 //!
 //! A model of any shape, stages anywhere, and tasks in any order that can run: pairs, slices,
-//! replicas, ties, skips, backwards of both forms, recomputation, ZeRO, offload, three precisions,
-//! links and costs of any kind. [`windows`] has blocks that run on across steps. The compiler must
+//! replicas, ties, skips, backwards of both forms, recomputation, ZeRO, places of sums, updates and all-gathers, offload,
+//! three precisions, links and costs of any kind. [`windows`] has blocks that run on across steps. The compiler must
 //! accept what can run, the verifier what the compiler writes, and runs must learn what one device
 //! learns from the same model.
 
@@ -83,12 +83,16 @@ pub fn orders(seed: u64) -> Result<Drawn, String> {
     if let Some(asked) = stages.recomputed_by_line {
         let _ = writeln!(lines, "recompute {asked}");
     }
-    let zero = if stages.some_on_several() { dice.below(4) } else { 0 };
+    // Updates with a place need the whole state of their weights on the device.
+    let has_update = features.contains("update");
+    let most = if has_update { 2 } else { 4 };
+    let zero = if stages.some_on_several() { dice.below(most) } else { 0 };
     if zero > 0 {
         let _ = writeln!(lines, "zero {zero}");
         features.insert("zero");
     }
     let offload = match zero {
+        _ if has_update => one_of(&["", "activations"], dice),
         0 => one_of(&["", "", "activations", "optimizer", "parameters", "activations, optimizer, parameters"], dice),
         1 => one_of(&["", "activations", "optimizer", "activations, optimizer"], dice),
         _ => one_of(&["", "activations"], dice),

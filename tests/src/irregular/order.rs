@@ -77,6 +77,11 @@ impl Stages {
         self.rows[microbatch % self.rows.len()][stage]
     }
 
+    /// The devices that have a stage, ascending.
+    fn devices(&self, stage: usize, microbatches: usize) -> BTreeSet<usize> {
+        (0..microbatches).map(|microbatch| self.device(stage, microbatch)).collect()
+    }
+
     /// Whether any stage lives on several devices.
     pub(super) fn some_on_several(&self) -> bool {
         self.rows.iter().any(|row| *row != self.rows[0])
@@ -112,6 +117,8 @@ pub(super) fn write(graph: &StageGraph, shape: &Shape, stages: &Stages, dice: &m
     let mut lists = vec![String::new(); shape.devices];
     let mut open = tasks(shape, stages);
     let mut done = BTreeSet::new();
+    // Whether all-gathers have a place, and sums and updates: none, sums, or both.
+    let (gathers, places) = (one_of(&[1, 1, 3], dice), one_of(&[0, 0, 1, 2], dice));
     // Forwards first, backwards first, or neither.
     let prefer = one_of(&[None, None, Some(Kind::F), Some(Kind::BW)], dice);
     while !open.is_empty() {
@@ -139,6 +146,28 @@ pub(super) fn write(graph: &StageGraph, shape: &Shape, stages: &Stages, dice: &m
         for task in [Some(task), partner].into_iter().flatten() {
             done.insert(task);
             open.remove(&task);
+        }
+        if dice.below(gathers) == 1 {
+            let own = (0..shape.stages).filter(|stage| stages.devices(*stage, shape.microbatches).contains(&device));
+            let stage = one_of(&own.collect::<Vec<_>>(), dice);
+            lists[device] += &format!("gather[{stage}] ");
+            features.insert("gather");
+        }
+        for stage in [Some(task), partner].into_iter().flatten().map(|task| task.stage).collect::<BTreeSet<_>>() {
+            let adds = |one: &Task| one.stage == stage && matches!(one.kind, Kind::W | Kind::BW);
+            if places == 0 || open.iter().any(adds) || dice.below(2) == 0 {
+                continue;
+            }
+            // All devices have it behind what they have so far, and so in the same order.
+            features.insert("reduce");
+            let has_update = places == 2 && dice.below(2) == 0;
+            for device in stages.devices(stage, shape.microbatches) {
+                lists[device] += &format!("reduce[{stage}] ");
+                if has_update {
+                    features.insert("update");
+                    lists[device] += &format!("update[{stage}] ");
+                }
+            }
         }
     }
     for (is_there, name) in [
