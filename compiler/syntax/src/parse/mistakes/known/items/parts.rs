@@ -4,7 +4,7 @@ use crate::parse::mistakes::mistake::Mistake;
 use crate::parse::mistakes::view::{Detector, View, is_name};
 
 pub(in crate::parse::mistakes) const DETECTORS: &[Detector] =
-    &[parts_of_no_stage, lane_without_on, part_behind, part_without_stage, lane_with_more];
+    &[parts_of_no_stage, lane_without_on, part_behind, part_of_statement, part_without_stage, lane_with_more];
 
 /// `parts = attention, mlp`.
 fn parts_of_no_stage(view: &View<'_>) -> Option<Mistake> {
@@ -40,6 +40,18 @@ fn part_behind(view: &View<'_>) -> Option<Mistake> {
             .help(format!("write `{kind}.{part}{}`", view.slice(opener, view.at - 1)))
             .insert(view.span(opener, opener).start, format!(".{part}"))
             .remove(view.span(view.at, view.at + 1))
+    })
+}
+
+/// `reduce.attention[s]`.
+fn part_of_statement(view: &View<'_>) -> Option<Mistake> {
+    let statement = view.word(-1);
+    let is_one = matches!(statement, "reduce" | "update" | "gather" | "evict" | "fetch");
+    (is_one && view.word(0) == "." && is_name(view.word(1)) && view.word(2) == "[").then(|| {
+        let part = view.span(view.at, view.at + 1);
+        Mistake::new(part.clone(), "names a part", format!("`{statement}` is of a whole stage, not of a part"))
+            .help(format!("write `{statement}[..]`"))
+            .remove(part)
     })
 }
 
