@@ -1,7 +1,9 @@
 //! Parts and lanes, against a machine of their own: devices that go through lists, and lanes that run what these start.
 
 use pipe_compiler::Request;
+use pipe_ir::ids::StageId;
 use pipe_schedule::units::Ticks;
+use pipe_syntax::diagnostic::Code;
 use pipe_tests::cases::{compiled, read, root};
 use pipe_tests::schedules::Dice;
 use pipe_tests::slice::drawn;
@@ -375,6 +377,29 @@ fn vocabulary_parallelism_holds_what_was_published() {
             assert_eq!(found.report.figures.peak_activation, Some(devices as f64 + barriers), "{name} {devices}");
         }
     }
+}
+
+#[test]
+fn a_cut_counts_layers_of_stages_that_have_parts() {
+    let text = |first: &str, last: &str, cut: &str| {
+        format!(
+            "import std.models.gpt
+            pipeline p {{ model gpt(blocks = 4, hidden = 8, heads = 2, sequence = 4, rows = 1)
+                devices 2 microbatches 4 schedule 1f1b parts s = if s == 0 then {first} else {last} {cut} }}"
+        )
+    };
+    let even = text("embedding, block, block", "block, block, head", "cut [3, 3]");
+    let uneven = text("embedding, block", "block, block, block, head", "cut [2, 4]");
+    let n_layers = |text: &str| {
+        let found = compiled("cut.pipe", text, &Request::default());
+        assert!(found.report.ok, "{:#?}", found.diagnostics);
+        let schedule = found.analysis.expect("accepted").schedule;
+        (0..2).map(|stage| schedule.parts.rows(StageId(stage)).len()).collect::<Vec<_>>()
+    };
+    assert_eq!((n_layers(&even), n_layers(&uneven)), (vec![3, 3], vec![2, 4]));
+    // Parts of another cut are not those of the model's stages.
+    let found = compiled("cut.pipe", &even.replace("[3, 3]", "[2, 4]"), &Request::default());
+    assert_eq!(found.diagnostics.iter().map(|one| one.code).collect::<Vec<_>>(), [Code::WrongPart]);
 }
 
 #[test]

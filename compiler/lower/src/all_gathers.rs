@@ -11,9 +11,9 @@
 //! place is done, and none waits for it before. So nobody waits for who waits. That is the first
 //! task that reads the weights, or, where memory is left for it, the one before that.
 //!
-//! Where the list of a device says `gather` and the weights are not there, the device joins the next gathering there, or
-//! earlier if another device may wait before that. Members then join one by one, and the place in the global order is
-//! where the last one does.
+//! Where the list of a device says `gather` and the weights are not there, the device joins the next gathering
+//! there, or earlier if another device may wait before that. Members then join one by one, and the place in the
+//! global order is where the last one does.
 
 use super::index32;
 use super::order::GlobalOrder;

@@ -59,8 +59,8 @@ fn with_orders(schedule: &Schedule, orders: Vec<Vec<ScheduledTask>>) -> Schedule
     Schedule { orders, placement, parts: StageParts::default(), ..schedule.clone() }
 }
 
-/// Says where the lists of devices would wait forever, though lanes do not: a lane task reads what another device sends
-/// only after something behind it in the list.
+/// Says where the lists of devices would wait forever, though lanes do not: a lane task stands before what it reads in
+/// its own list, or reads what another device sends only after something behind it.
 pub(super) fn stops(schedule: &Schedule) -> Option<Diagnostic> {
     if schedule.parts.lanes().is_empty() {
         return None;
@@ -91,15 +91,31 @@ pub(super) fn stops(schedule: &Schedule) -> Option<Diagnostic> {
             }
         }
     }
-    let (device, one) = lists.orders.iter().enumerate().find_map(|(device, list)| {
-        let one = list.get(passed[device])?;
-        schedule.parts.lane(one.task.stage).map(|_| (DeviceId::from_index(device), *one))
-    })?;
-    let (task, place) = (schedule.task_name(one.task), schedule.origins[usize::from(one.origin)]);
-    let message = format!(
-        "{task} of {device} reads what another device sends only after what stands behind {task} in the list, and the \
-         instructions of a list wait for what a lane reads"
-    );
+    let stuck = lists.orders.iter().enumerate().filter_map(|(device, list)| Some((device, list.get(passed[device])?)));
+    let on_lanes = stuck.filter(|(_, one)| schedule.parts.lane(one.task.stage).is_some());
+    let missing = |(device, one): (usize, &ScheduledTask)| {
+        let is_missing = |input: &Task| {
+            let from = lists.device_of(*input).index();
+            table.position(*input).is_some_and(|position| position >= passed[from])
+        };
+        let input = dependencies.inputs(one.task).find(is_missing)?;
+        Some((device, *one, input, lists.device_of(input).index()))
+    };
+    let all: Vec<_> = on_lanes.filter_map(missing).collect();
+    // A part before what it reads in its own list holds up all others.
+    let (device, one, input, from) =
+        all.iter().find(|(device, _, _, from)| device == from).or_else(|| all.first()).copied()?;
+    let (device, task, read) = (DeviceId::from_index(device), schedule.task_name(one.task), schedule.task_name(input));
+    let (reason, help) = if device.index() == from {
+        let reason = format!("`{task}` of {device} reads `{read}`, which stands behind it in the list");
+        (reason, format!("let `{task}` stand behind `{read}`"))
+    } else {
+        let reason =
+            format!("`{task}` of {device} reads `{read}` of d{from}, which waits for what stands behind `{task}`");
+        (reason, "let the part stand later in the list".to_owned())
+    };
+    let message = format!("{reason}: instructions of a list wait for what a lane reads");
+    let place = schedule.origins[usize::from(one.origin)];
     let error = Diagnostic::error(Code::UndividedStage, place, "this has no instructions", message);
-    Some(error.help("let the part stand later in the list; `check` and `plot` take the schedule as it is"))
+    Some(error.help(format!("{help}; `check` and `plot` take the schedule as it is")))
 }

@@ -17,6 +17,8 @@ struct Stay {
     stage: StageId,
     from: usize,
     until: usize,
+    /// Whether a `gather` places it.
+    is_placed: bool,
 }
 
 /// A warning for each `gather` without any effect.
@@ -25,11 +27,11 @@ pub fn unused_gathers(schedule: &Schedule, program: &Program) -> Diagnostics {
     if !is_divided || schedule.step_tasks.first(StepTaskKind::Gather).is_none() {
         return Diagnostics::new();
     }
-    let stays: Vec<Vec<Stay>> = (0..schedule.n_devices()).map(|device| stays(program, device)).collect();
+    let mut stays: Vec<Vec<Stay>> = (0..schedule.n_devices()).map(|device| stays(program, device)).collect();
     // By statement: what the first of its places lacks, unless one of them lacks nothing.
     let mut found: BTreeMap<u16, Option<Diagnostic>> = BTreeMap::new();
     for (device, one) in schedule.step_tasks.all().filter(|(_, one)| one.kind == StepTaskKind::Gather) {
-        let why = why(schedule, (device, one), &stays[device.index()]);
+        let why = why(schedule, (device, one), &mut stays[device.index()]);
         let known = found.entry(one.origin).or_insert_with(|| why.clone());
         if why.is_none() {
             *known = None;
@@ -55,7 +57,7 @@ fn stays(program: &Program, device: usize) -> Vec<Stay> {
             Instruction::GatherStart { buffer, share, .. } => {
                 let stage = shares.get(&share).copied();
                 here.extend(stage.map(|_| (buffer, all.len())));
-                all.extend(stage.map(|stage| Stay { stage, from: tasks, until: usize::MAX }));
+                all.extend(stage.map(|stage| Stay { stage, from: tasks, until: usize::MAX, is_placed: false }));
             }
             Instruction::Free { buffer } => {
                 here.remove(&buffer).into_iter().for_each(|stay: usize| all[stay].until = tasks);
@@ -67,25 +69,35 @@ fn stays(program: &Program, device: usize) -> Vec<Stay> {
 }
 
 /// Why a place has no effect, if it has none.
-fn why(schedule: &Schedule, (device, one): (DeviceId, &StepTask), stays: &[Stay]) -> Option<Diagnostic> {
+fn why(schedule: &Schedule, (device, one): (DeviceId, &StepTask), all: &mut [Stay]) -> Option<Diagnostic> {
     let place = schedule.tasks_before(device, one);
-    let own = || stays.iter().filter(|stay| stay.stage == one.stage);
+    let begins = |stay: &&mut Stay| stay.stage == one.stage && stay.from == place && !stay.is_placed;
+    if let Some(stay) = all.iter_mut().find(begins) {
+        stay.is_placed = true;
+        return None;
+    }
+    let own = || all.iter().filter(|stay| stay.stage == one.stage);
     let order = &schedule.orders[device.index()];
     let reads = |position: usize| order.get(position).is_some_and(|task| task.task.stage == one.stage);
     // Right behind the last of several tasks of the stage, it lets the weights stay.
     let is_last = !reads(place) && place.checked_sub(1).is_some_and(reads);
-    let stays = |stay: &Stay| stay.from < place && place < stay.until;
-    if own().any(|stay| stay.from == place || is_last && stays(stay)) {
+    let is_here = |stay: &Stay| stay.from <= place && place < stay.until;
+    if is_last && own().any(is_here) {
         return None;
     }
     let stage = schedule.parts.stage_of(one.stage);
     let (label, reason, help) = if own().next().is_none() {
         let homes = schedule.placement.devices_of(one.stage);
         match homes.len() {
+            _ if schedule.frozen.is_frozen(one.stage) => (
+                "nothing to gather",
+                format!("{stage} is frozen, and each of its devices has all weights"),
+                "leave it out",
+            ),
             1 => ("nothing to gather", format!("all weights of {stage} are on {device}"), "leave it out"),
             _ => ("nothing to gather", format!("no all-gather is of weights of {stage} alone"), "leave it out"),
         }
-    } else if own().any(stays) {
+    } else if own().any(is_here) {
         let help = "let it stand where the weights are not there, or leave it out";
         ("here already", format!("weights of {stage} are on {device}, or on their way to it"), help)
     } else if own().any(|stay| stay.from > place) {

@@ -1,10 +1,10 @@
 //! Irregular programs: pipelines that nobody would write, as text, with every feature of the language at once.
 //!
-//! A model of any shape, stages anywhere, and tasks in any order that can run: pairs, slices,
-//! replicas, ties, skips, backwards of both forms, recomputation, ZeRO, places of sums, updates and all-gathers, offload,
-//! three precisions, links and costs of any kind. [`windows`] has blocks that run on across steps. The compiler must
-//! accept what can run, the verifier what the compiler writes, and runs must learn what one device
-//! learns from the same model.
+//! A model of any shape, stages anywhere, and tasks in any order that can run: pairs, slices, replicas, ties,
+//! skips, backwards of both forms, recomputation, ZeRO, places of sums, updates and all-gathers, offload, three
+//! precisions, links and costs of any kind. [`windows`] has blocks that run on across steps. The compiler must
+//! accept what can run, the verifier what the compiler writes, and runs must learn what one device learns from the
+//! same model.
 
 mod model;
 mod order;

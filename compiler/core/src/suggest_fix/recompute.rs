@@ -66,5 +66,5 @@ fn lower(message: &str, pipeline: &Pipeline, [program, recomputing]: [&Program; 
     let mut devices = (0..).map(DeviceId).zip(needed(program).into_iter().zip(needed(recomputing)));
     let is_about = |device: DeviceId, bytes| message.starts_with(&format!("{device} needs {bytes}, but "));
     let (device, (before, after)) = devices.find(|(device, (before, _))| is_about(*device, *before))?;
-    (after < before).then(|| format!("with `recompute all`, {device} needs {after}"))
+    (after < before).then(|| format!("with `recompute all`, {device} still needs {after}"))
 }

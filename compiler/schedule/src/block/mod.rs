@@ -2,6 +2,7 @@
 
 pub mod async_window;
 pub mod chained_reductions;
+pub(crate) mod least_period;
 pub mod period;
 pub mod throughput;
 pub mod weight_versions;

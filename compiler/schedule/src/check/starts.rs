@@ -4,6 +4,7 @@
 //! block runs the same slots, so this holds for all blocks.
 
 use super::collisions::{block_task_name, microbatches};
+use crate::block::least_period::{Least, least_period};
 use crate::block::period::position;
 use crate::dependencies::{Dependencies, Input, Join};
 use crate::schedule::{Block, BlockTask, Schedule};
@@ -18,8 +19,9 @@ use std::collections::BTreeMap;
 /// A diagnostic per task and input.
 pub fn check(schedule: &Schedule) -> Result<(), Diagnostics> {
     let Some(block) = &schedule.block else { return Ok(()) };
-    let found: Diagnostics =
-        too_early(schedule, block).into_iter().map(|found| early(schedule, block, found)).collect();
+    let found = too_early(schedule, block);
+    let least = if found.iter().any(|one| one.turns != 0) { least_period(schedule, block) } else { None };
+    let found: Diagnostics = found.into_iter().map(|found| early(schedule, (block, least), found)).collect();
     if found.is_empty() { Ok(()) } else { Err(found) }
 }
 
@@ -87,7 +89,7 @@ fn meets(block: &Block, task: &BlockTask, ahead: i64, only: u32) -> bool {
     (0..i64::from(only)).contains(&reached)
 }
 
-fn early(schedule: &Schedule, block: &Block, found: Early<'_>) -> Diagnostic {
+fn early(schedule: &Schedule, (block, least): (&Block, Option<Least>), found: Early<'_>) -> Diagnostic {
     let Early { task, input, ahead, turns, slots } = found;
     let name = |task: &BlockTask| block_task_name(schedule, task, block.microbatches.into());
     let span = |task: &BlockTask| schedule.origins[usize::from(task.origin)];
@@ -117,7 +119,17 @@ fn early(schedule: &Schedule, block: &Block, found: Early<'_>) -> Diagnostic {
             let diagnostic = diagnostic.note(format!("blocks start {apart} apart"));
             let period = block.period.saturating_add(slots.div_ceil(back));
             let longer = format!("repeat the block every {period} slots or more, or {later}");
-            diagnostic.help(if turns < 0 { longer } else { later })
+            match least {
+                Some(Least::Never) => {
+                    let reason = "no block has slots for them: each task waits for its own stage, microbatches later";
+                    diagnostic.note(reason).help("write an `order`")
+                }
+                Some(Least::Period(least)) if least > block.period => {
+                    let reason = format!("tasks that read each other in a circle take {least} slots for each block");
+                    diagnostic.note(reason).help(format!("repeat the block every {least} slots or more"))
+                }
+                _ => diagnostic.help(if turns < 0 { longer } else { later }),
+            }
         }
     }
 }

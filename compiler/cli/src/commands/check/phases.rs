@@ -12,8 +12,8 @@ use crate::training::files;
 use pipe_compiler::phases::{DeviceTogether, Together, exceeded, together};
 use pipe_compiler::report::{Finding, Report, SCHEMA};
 use pipe_compiler::{Certificates, Compilation};
-use pipe_syntax::diagnostic;
-use pipe_syntax::source::Sources;
+use pipe_syntax::diagnostic::{self, Code, Diagnostic};
+use pipe_syntax::source::{Sources, Span};
 use serde::Serialize;
 
 /// The report of a pipeline with phases.
@@ -42,7 +42,8 @@ pub(super) fn run(arguments: &Arguments, names: &[String]) -> Result<Outcome, Fa
         files::check(&mut compilation, &sources, &target.folder(), true);
         all.push((compilation, sources));
     }
-    let (compilations, sources): (Vec<Compilation>, Vec<Sources>) = all.into_iter().unzip();
+    let (mut compilations, sources): (Vec<Compilation>, Vec<Sources>) = all.into_iter().unzip();
+    leave_out_shared(&mut compilations);
     let sum = together(&compilations);
     let found = exceeded(&sum, &compilations);
     let fits = sum.per_device.iter().all(|one| one.limit_bytes.is_none_or(|limit| one.peak_bytes <= limit));
@@ -69,7 +70,7 @@ pub(super) fn run(arguments: &Arguments, names: &[String]) -> Result<Outcome, Fa
             sources.first().into_iter().for_each(|sources| show(&joined, sources));
             if !target.quiet {
                 let tables = compilations.iter().map(|phase| table(&phase.report, colours_out()) + "\n");
-                let text = tables.collect::<String>() + &all_together(&compilations, &sum, ok);
+                let text = tables.collect::<String>() + &all_together((names, &compilations), &sum, ok);
                 print_page(&text)?;
             }
         }
@@ -78,10 +79,34 @@ pub(super) fn run(arguments: &Arguments, names: &[String]) -> Result<Outcome, Fa
     Ok(worst.unwrap_or(if ok { Outcome::Accepted } else { Outcome::Rejected }))
 }
 
+/// A cost for all phases has to be that of a task of one of them only.
+fn leave_out_shared(phases: &mut [Compilation]) {
+    let key = |one: &Diagnostic| {
+        let said = one.message.split(", but").next().unwrap_or_default().to_owned();
+        (one.code == Code::UnusedCost).then(|| (one.labels.first().map(|label| label.span), said))
+    };
+    let of_phase = |phase: &Compilation| phase.diagnostics.iter().filter_map(key).collect::<Vec<_>>();
+    let all: Vec<Vec<_>> = phases.iter().map(of_phase).collect();
+    for phase in phases {
+        let own = phase.analysis.as_ref().and_then(|analysis| analysis.pipeline.as_ref()).map(|pipeline| pipeline.span);
+        let is_own =
+            |span: Span| own.is_some_and(|own| own.file == span.file && (own.start..own.end).contains(&span.start));
+        let is_kept = |one: &Diagnostic| {
+            let Some(key) = key(one) else { return true };
+            key.0.is_some_and(is_own) || all.iter().all(|found| found.iter().any(|(_, said)| *said == key.1))
+        };
+        let kept: Vec<bool> = phase.diagnostics.iter().map(is_kept).collect();
+        let mut places = kept.iter();
+        phase.diagnostics.retain(|_| places.next().copied().unwrap_or(true));
+        let mut places = kept.iter();
+        phase.report.diagnostics.retain(|_| places.next().copied().unwrap_or(true));
+    }
+}
+
 /// What all phases come to.
-fn all_together(phases: &[Compilation], sum: &Together, ok: bool) -> String {
+fn all_together((names, phases): (&[String], &[Compilation]), sum: &Together, ok: bool) -> String {
     let colours = colours_out();
-    let name = |phase: usize| phases[phase].report.pipeline.clone().unwrap_or_default();
+    let name = |phase: usize| names[phase].clone();
     let whole = name(0).split('.').next().unwrap_or_default().to_owned();
     let verdict = if ok { paint("accepted", Style::Good, colours) } else { paint("rejected", Style::Error, colours) };
     let heading = format!(
@@ -96,6 +121,9 @@ fn all_together(phases: &[Compilation], sum: &Together, ok: bool) -> String {
     let each = each.collect::<Vec<_>>().join(", ");
     let mut lines = vec![match sum.makespan {
         Some(all) => Fact::new("makespan", time(all, sum.time_unit), each),
+        None if phases.iter().any(|phase| phase.analysis.is_none()) => {
+            Fact::new("makespan", "not known", "a phase is rejected")
+        }
         None => Fact::new("makespan", "not known", "units of time differ: give the phases costs, or models"),
     }];
     if sum.per_device.is_empty() {

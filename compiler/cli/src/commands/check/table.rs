@@ -59,7 +59,11 @@ fn heading(report: &Report, colours: bool) -> String {
         counts.push(count(tasks, "task"));
         text += &format!(": {}", counts.join(", "));
     }
-    text.extend(report.instructions.map(|number| format!(", {}", count(number, "instruction"))));
+    text.push_str(&match report.instructions {
+        Some(number) => format!(", {}", count(number, "instruction")),
+        None if report.ok => ", no instructions".to_owned(),
+        None => String::new(),
+    });
     let collectives = report.collectives.filter(|number| *number > 0);
     text.extend(collectives.map(|number| format!(", {}", count(number, "collective"))));
     let errors = report.diagnostics.iter().filter(|finding| finding.severity.is_error()).count();

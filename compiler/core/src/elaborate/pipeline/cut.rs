@@ -43,8 +43,9 @@ pub(super) fn beside(cut: Option<&Cut>, (model, config): (Option<&Call>, Option<
 
 /// Rule: there is a number for each stage of the schedule.
 pub(super) fn check(cut: Option<&Cut>, schedule: &Schedule, report: &mut Report) {
-    let Some((layers, span)) = cut.filter(|(layers, _)| layers.len() != schedule.n_stages()) else { return };
-    let (said, n_stages, name) = (layers.len(), schedule.n_stages(), &schedule.name);
+    let n_stages = schedule.n_whole_stages();
+    let Some((layers, span)) = cut.filter(|(layers, _)| layers.len() != n_stages) else { return };
+    let (said, name) = (layers.len(), &schedule.name);
     let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let (numbers, stages) = (counted(said, "number"), counted(n_stages, "stage"));
     let message = format!("the cut has {numbers}, but `{name}` has {stages}");

@@ -79,7 +79,8 @@ pub(super) fn stage_here<'a>(
         return Ok(Ok(stage));
     }
     let message = format!("`{word}` of {stage} is in the order of {device}, but {stage} lives on {}", names(&homes));
-    Ok(Err(Diagnostic::error(Code::WrongDevice, span, format!("on {device} too"), message)))
+    let error = Diagnostic::error(Code::WrongDevice, span, format!("on {device} too"), message);
+    Ok(Err(error.help(format!("let it stand in the order of {} only", names(&homes)))))
 }
 
 /// The devices on which a stage lives.

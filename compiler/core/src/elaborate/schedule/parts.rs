@@ -126,8 +126,12 @@ pub(super) fn parts<'a>(
             }
         }
         if named.iter().all(|(_, lane)| lane.is_some()) {
-            let message = format!("s{stage} has no part on compute, and a stage computes something");
-            let error = Diagnostic::error(Code::WrongPart, line.span, format!("only lanes for s{stage}"), message);
+            let (what, label) = match named.len() {
+                0 => ("no parts", format!("nothing for s{stage}")),
+                _ => ("no part on compute", format!("only lanes for s{stage}")),
+            };
+            let message = format!("s{stage} has {what}, and a stage computes something");
+            let error = Diagnostic::error(Code::WrongPart, line.span, label, message);
             return Err(Box::new(error.help("name a part without `on`")));
         }
         n_parts += named.len();
@@ -175,7 +179,12 @@ fn list<'a>(
                 let turns = evaluate(count, Asked::Number)?;
                 let turns: i64 = if turns > most { within_turns(turns, count.span)? } else { turns };
                 for _ in 0..turns {
+                    let before = named.len();
                     list(body, lanes, evaluate, named)?;
+                    // All turns name the same.
+                    if named.len() == before {
+                        break;
+                    }
                 }
             }
         }

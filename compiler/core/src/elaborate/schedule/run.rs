@@ -309,7 +309,8 @@ impl<'a> Run<'_, 'a> {
         Ok(())
     }
 
-    /// Adds a sum of gradients, an update or an all-gather: of each part that the device computes, if the stage has parts.
+    /// Adds a sum of gradients, an update or an all-gather: of each part that the device computes, if the stage has
+    /// parts.
     fn once(&mut self, once: &Once<'a>) -> Result<(), Fault> {
         self.n_tasks += 1;
         if self.n_tasks > MAX_TASKS {

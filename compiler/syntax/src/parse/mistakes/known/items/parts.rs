@@ -3,8 +3,15 @@
 use crate::parse::mistakes::mistake::Mistake;
 use crate::parse::mistakes::view::{Detector, View, is_name};
 
-pub(in crate::parse::mistakes) const DETECTORS: &[Detector] =
-    &[parts_of_no_stage, lane_without_on, part_behind, part_of_statement, part_without_stage, lane_with_more];
+pub(in crate::parse::mistakes) const DETECTORS: &[Detector] = &[
+    parts_of_no_stage,
+    lane_without_on,
+    part_behind,
+    part_of_statement,
+    microbatch_of_statement,
+    part_without_stage,
+    lane_with_more,
+];
 
 /// `parts = attention, mlp`.
 fn parts_of_no_stage(view: &View<'_>) -> Option<Mistake> {
@@ -53,6 +60,18 @@ fn part_of_statement(view: &View<'_>) -> Option<Mistake> {
             .help(format!("write `{statement}[..]`"))
             .remove(part)
     })
+}
+
+/// `reduce[0, 1]`.
+fn microbatch_of_statement(view: &View<'_>) -> Option<Mistake> {
+    let is_inside = view.word(0) == "," && matches!(view.word(-3), "reduce" | "update" | "gather");
+    let closer = view.closer(view.at.checked_sub(2)?).filter(|_| is_inside && view.word(-2) == "[")?;
+    let (statement, more) = (view.word(-3), view.span(view.at, closer.checked_sub(1)?));
+    Some(
+        Mistake::new(more.clone(), "more than a stage", format!("`{statement}` names a stage, and no microbatch"))
+            .help(format!("write `{statement}[{}]`", view.word(-1)))
+            .remove(more),
+    )
 }
 
 /// `recompute F.attention if s < 2`.

@@ -17,7 +17,8 @@ pub(in crate::parse::mistakes) const HEADERS: &[Detector] = &[
     kind_of_value,
     percent,
 ];
-pub(in crate::parse::mistakes) const DETECTORS: &[Detector] = &[key_in_quotes, table, constructor, dictionary_of_costs];
+pub(in crate::parse::mistakes) const DETECTORS: &[Detector] =
+    &[key_in_quotes, table, constructor, dictionary_of_costs, numbers_without_brackets];
 
 /// `pipeline:` and lines that are indented.
 fn yaml(view: &View<'_>) -> Option<Mistake> {
@@ -252,4 +253,18 @@ fn dictionary_of_costs(view: &View<'_>) -> Option<Mistake> {
             .help(format!("write `{keyword} {meant}`"))
             .replace(view.range(-1).end..view.span(closer, closer).end, format!(" {meant}")),
     )
+}
+
+/// `cut 3, 2, 2, 1`.
+fn numbers_without_brackets(view: &View<'_>) -> Option<Mistake> {
+    let setting = view.word(-2);
+    let is_list =
+        view.word(0) == "," && matches!(setting, "cut" | "slices") && view.begins_line(view.at.checked_sub(2)?);
+    is_list.then(|| {
+        let (first, last) = (view.at - 1, view.last_of_line(view.at));
+        let numbers = view.slice(first, last);
+        Mistake::new(view.span(first, last), "numbers without brackets", format!("`{setting}` takes a list"))
+            .help(format!("write `{setting} [{numbers}]`"))
+            .replace(view.span(first, last), format!("[{numbers}]"))
+    })
 }
