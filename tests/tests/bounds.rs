@@ -47,7 +47,7 @@ fn bounds(step: &Problem, best: Time) -> Vec<(&'static str, Time)> {
 #[test]
 fn no_bound_is_above_the_shortest_of_all_schedules() {
     let (mut failures, mut counts) = (Vec::new(), [0; 6]);
-    for seed in (0..drawn(60, 300) as u64).chain(KNOWN) {
+    for seed in (0..drawn(60, 600) as u64).chain(KNOWN) {
         let size = Size { devices: 3, stages: 4, microbatches: 3 };
         let mut step = random_step(size, &mut Dice(seed));
         if step.job.n_tasks() > TASKS {

@@ -80,7 +80,7 @@ fn found(prepared: &Prepared, text: &str, objective: Objective) -> (Progress, Co
 fn what_is_written_is_sound_as_long_as_it_says_and_no_longer_than_the_target() {
     let schedules = [("1f1b", 1), ("zb_h1", 1), ("gpipe", 1), ("v_half", 2), ("interleaved_1f1b(chunks = 2)", 2)];
     let mut shorter = 0;
-    for seed in 0..drawn(8, 1_000) as u64 {
+    for seed in 0..drawn(8, 250) as u64 {
         let mut dice = Dice(seed);
         let (schedule, chunks) = schedules[dice.below(schedules.len())];
         let devices = 2 + dice.below(2);
@@ -166,7 +166,7 @@ fn shortest(prepared: &Prepared, schedule: &Schedule, memory: u64, objective: Ob
 #[test]
 fn no_list_of_a_small_target_contradicts_a_bound_or_a_proof() {
     let (mut judged, mut proved, mut lists) = (0, 0, 0);
-    for seed in 0..drawn(24, 2_000) as u64 {
+    for seed in 0..drawn(24, 600) as u64 {
         let mut dice = Dice(seed);
         let [devices, microbatches] = [[1, 2], [1, 3], [2, 2]][dice.below(3)];
         let text = target(&mut dice, "gpipe", [devices, devices, microbatches]);
@@ -192,7 +192,7 @@ fn no_list_of_a_small_target_contradicts_a_bound_or_a_proof() {
         }
     }
     println!("{judged} comparisons of a target with all lists of a form, {lists} lists, {proved} proved");
-    assert!(judged > drawn(12, 1_000) && 4 * proved > judged, "{judged} judged, {proved} proved");
+    assert!(judged > drawn(12, 300) && 4 * proved > judged, "{judged} judged, {proved} proved");
 }
 
 /// The tasks of the only device of a schedule.

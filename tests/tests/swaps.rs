@@ -461,7 +461,7 @@ fn judged(case: &Case) -> Result<(u64, u64, Vec<i64>), Fault> {
 #[test]
 fn random_lists_that_evict_and_fetch_run_as_the_machine_says_and_hold_no_more() {
     let (mut accepted, mut stuck, mut wrong) = (0, 0, 0);
-    for seed in 0..drawn(160, 12_000) as u64 {
+    for seed in 0..drawn(160, 4_000) as u64 {
         let mut dice = Dice(seed);
         let mut case = Case::random(&mut dice);
         if seed % 2 == 1 {

@@ -16,6 +16,7 @@ use pipe_model::pipeline::Pipeline;
 use pipe_model::stage_set::StageSet;
 use pipe_schedule::policy::offload::Offload;
 use pipe_schedule::policy::zero::Zero;
+use pipe_schedule::step_tasks::StepTaskKind;
 use pipe_schedule::units::Ticks;
 use pipe_syntax::diagnostic::Diagnostic;
 
@@ -85,12 +86,16 @@ pub(crate) fn settle(analysis: &mut Analysis, program: Program, stages: &StageSe
 
 /// The stages of ZeRO that divide more than is divided.
 fn zeros(analysis: &Analysis, pipeline: &Pipeline) -> impl Iterator<Item = Zero> {
-    let placement = &analysis.schedule.placement;
+    let schedule = &analysis.schedule;
+    let placement = &schedule.placement;
     let has_replicas = placement.stages().any(|stage| placement.has_replicas(stage));
-    let is_flushed = analysis.schedule.window.is_none();
+    let is_flushed = schedule.window.is_none();
     let is_possible = has_replicas && is_flushed && pipeline.model.is_some() && pipeline.training.is_some();
+    let (has_updates, has_carried) = (has_updates(analysis), !schedule.carried.is_empty());
+    let goes = move |zero: &Zero| !(has_updates && zero.gradients() || has_carried && zero.parameters());
     let (own, offload) = (pipeline.zero, pipeline.offload);
-    Zero::ALL.into_iter().filter(move |zero| is_possible && *zero > own && zero.goes_with(offload))
+    let candidates = Zero::ALL.into_iter().filter(move |zero| is_possible && goes(zero));
+    candidates.filter(move |zero| *zero > own && zero.goes_with(offload))
 }
 
 /// What more could live with the hosts.
@@ -98,10 +103,18 @@ fn offloads(analysis: &Analysis, stages: &StageSet, pipeline: &Pipeline) -> impl
     let of_kind = |kind: ValueKind| stages.values.iter().any(|value| value.kind == kind);
     let has_state = of_kind(ValueKind::OptimizerState);
     let (own, zero) = (pipeline.offload, pipeline.zero);
-    let is_flushed = analysis.schedule.window.is_none();
-    let is_possible = move |offload: &Offload| (has_state || !offload.optimizer) && (is_flushed || !offload.state());
+    let may_leave = analysis.schedule.window.is_none() && !has_updates(analysis);
+    let has_carried = !analysis.schedule.carried.is_empty();
+    let is_possible = move |offload: &Offload| {
+        (has_state || !offload.optimizer) && (may_leave || !offload.state()) && !(has_carried && offload.any())
+    };
     let candidates = Offload::ALL.into_iter().filter(is_possible);
     candidates.filter(move |other| own.and(*other) == *other && own != *other && zero.goes_with(*other))
+}
+
+/// Whether an order places updates, which then need all of the weights, the gradients and the state.
+fn has_updates(analysis: &Analysis) -> bool {
+    analysis.schedule.step_tasks.first(StepTaskKind::Update).is_some()
 }
 
 /// The device that needs most, what that is, and what of the memory of hosts; none where something does not fit.
