@@ -86,25 +86,22 @@ fn why(schedule: &Schedule, (device, one): (DeviceId, &StepTask), all: &mut [Sta
         return None;
     }
     let stage = schedule.parts.stage_of(one.stage);
-    let (label, reason, help) = if own().next().is_none() {
-        let homes = schedule.placement.devices_of(one.stage);
-        match homes.len() {
-            _ if schedule.frozen.is_frozen(one.stage) => (
-                "nothing to gather",
-                format!("{stage} is frozen, and each of its devices has all weights"),
-                "leave it out",
-            ),
-            1 => ("nothing to gather", format!("all weights of {stage} are on {device}"), "leave it out"),
-            _ => ("nothing to gather", format!("no all-gather is of weights of {stage} alone"), "leave it out"),
-        }
-    } else if own().any(is_here) {
+    let nothing = |reason: String| ("nothing to gather", reason, "leave it out");
+    let (label, reason, help) = if own().any(is_here) {
         let help = "let it stand where the weights are not there, or leave it out";
         ("here already", format!("weights of {stage} are on {device}, or on their way to it"), help)
     } else if own().any(|stay| stay.from > place) {
         let help = "let all devices with the same stages gather in the same order";
-        ("too early", format!("{device} joins earlier collectives later than that"), help)
+        ("too early", "other collectives come before that all-gather".to_owned(), help)
+    } else if own().next().is_some() {
+        let help = "let it stand before a task that reads them, or leave it out";
+        ("too late", format!("no later task of {device} reads weights of {stage}"), help)
+    } else if schedule.frozen.is_frozen(one.stage) {
+        nothing(format!("{stage} is frozen, and each of its devices has all weights"))
+    } else if schedule.placement.devices_of(one.stage).len() == 1 {
+        nothing(format!("all weights of {stage} are on {device}"))
     } else {
-        ("too late", format!("no later task of {device} reads weights of {stage}"), "let it stand before such a task")
+        nothing(format!("no all-gather is of weights of {stage} alone"))
     };
     let message = format!("`{}` of {device} has no effect: {reason}", schedule.step_task_name(one));
     let span = schedule.origins[usize::from(one.origin)];

@@ -175,7 +175,8 @@ fn axis(shown: &[Shown<'_>], (look, sizes): (&Look, &Sizes), [left, right]: [f64
         let (width, least) = (room + left + right, 4.0 * left.max(sizes.tick) + left + right);
         let unit = sizes.unit.word();
         return Err(format!(
-            "a figure {width:.0}{unit} wide is too small: its tracks and their names take {least:.0}{unit}"
+            "a figure {width:.0}{unit} wide is too small for its tracks and their names: `--width {:.0}{unit}` is the least",
+            least.ceil()
         ));
     }
     let most = room.unwrap_or(WIDEST);

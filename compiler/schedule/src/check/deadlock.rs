@@ -11,7 +11,7 @@ use crate::schedule::{Schedule, ScheduledTask};
 use crate::step_tasks::{StepTask, StepTaskKind};
 use pipe_ir::cycle::{Link, Need, cycles, window};
 use pipe_ir::ids::DeviceId;
-use pipe_ir::task::Task;
+use pipe_ir::task::{Task, TaskKind};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics, Label};
 use std::collections::BTreeMap;
 
@@ -290,12 +290,17 @@ fn describe(schedule: &Schedule, cycle: &[Wait]) -> Diagnostic {
         let (update, behind) = (schedule.step_task_name(update), name(wait.at.task));
         return found.help(format!("let `{update}` stand behind `{behind}` in the order of {}", queue(wait.device)));
     }
-    match cycle.iter().find(|wait| wait.of_at != wait.needs) {
-        Some(Wait { of, needs, of_at, .. }) => {
-            found.help(format!("let {} run `{}` before `{}`", queue(*of), name(needs.task), name(of_at.task)))
-        }
-        None => found,
+    let Some(Wait { of, needs, of_at, .. }) = cycle.iter().find(|wait| wait.of_at != wait.needs) else { return found };
+    let (needed, before) = (name(needs.task), name(of_at.task));
+    // What several devices do together has one order on all of them.
+    let are_shared = [needs, of_at].iter().all(|one| schedule.devices_of(one.task).len() > 1);
+    if are_shared && schedule.parts.lane(needs.task.stage).is_some() {
+        return found.help(format!("let all devices come to `{needed}` and `{before}` in the same order"));
     }
+    let earlier = format!("let {} run `{needed}` before `{before}`", queue(*of));
+    let is_recomputed = needs.task.kind == TaskKind::Recompute && cycle.len() == 1;
+    let named = if is_recomputed { ", or name the microbatches that are recomputed: `R[s, m]`" } else { "" };
+    found.help(earlier + named)
 }
 
 /// The update at which a device waits, and the sum that another device joins, if that is what the wait is for.

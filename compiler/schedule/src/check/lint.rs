@@ -14,9 +14,12 @@ pub fn lint(schedule: &Schedule) -> Diagnostics {
         .map(|(device, _)| format!("d{device}"))
         .collect();
     let [first, others @ ..] = idle.as_slice() else { return Vec::new() };
-    let names = if others.is_empty() { first.clone() } else { format!("{first} and {} more", others.len()) };
-    let message = format!("{names} of {} devices have no stage and idle all the time", schedule.n_devices());
-    let label = format!("{} stages", schedule.n_whole_stages());
+    let (n_devices, n_stages) = (schedule.n_devices(), schedule.n_whole_stages());
+    let message = match others.len() {
+        0 => format!("{first} of {n_devices} devices has no stage and idles all the time"),
+        more => format!("{first} and {more} more of {n_devices} devices have no stage and idle all the time"),
+    };
+    let label = format!("{n_stages} stage{}", if n_stages == 1 { "" } else { "s" });
     let help = "place a stage on every device, or use fewer devices";
     vec![Diagnostic::warning(Code::UnusedDevice, schedule.placement_span, label, message).help(help)]
 }

@@ -1,10 +1,11 @@
-//! Parts of stages: a lane without `on`, parts without a name for the stage, a part behind its brackets.
+//! Parts of stages: a lane without `on`, no parts, parts without a name for the stage, a part behind its brackets.
 
 use crate::parse::mistakes::mistake::Mistake;
 use crate::parse::mistakes::view::{Detector, View, is_name};
 
 pub(in crate::parse::mistakes) const DETECTORS: &[Detector] = &[
     parts_of_no_stage,
+    no_parts,
     lane_without_on,
     part_behind,
     part_of_statement,
@@ -19,6 +20,17 @@ fn parts_of_no_stage(view: &View<'_>) -> Option<Mistake> {
         Mistake::new(view.range(0), "the name of a stage is missing", "`parts` names a stage before its parts")
             .help("write `parts s = ..`, where `s` is each stage")
             .insert(view.range(-1).end, " s")
+    })
+}
+
+/// `parts s =`, and the next line.
+fn no_parts(view: &View<'_>) -> Option<Mistake> {
+    let is_empty = view.word(-4) == "parts" && view.word(-2) == "=" && view.begins_line(view.at.checked_sub(1)?);
+    is_empty.then(|| {
+        Mistake::new(view.range(-2), "no part behind it", "`parts` names no part")
+            .help("write parts behind `=`: `parts s = layers`")
+            .insert(view.range(-2).end, " layers")
+            .guess()
     })
 }
 
