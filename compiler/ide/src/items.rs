@@ -90,7 +90,8 @@ impl Walker {
                     self.value(&binding.value);
                     self.bind_let(binding);
                 }
-                LayerItem::Output { value, .. } | LayerItem::Loss { value, .. } => self.value(value),
+                LayerItem::Output { values, .. } => self.values(values),
+                LayerItem::Loss { value, .. } => self.value(value),
             }
         }
     }
@@ -161,7 +162,14 @@ impl Walker {
             let of = named.and_then(|named| self.layers.get(&named).copied());
             self.refer(tie.owner.span, weight(self, of, &tie.owner));
         }
-        let Some(ast::LayerName { name, index, .. }) = &layer.name else { return };
+        for name in &layer.names {
+            self.output_name(name, layer, callee);
+        }
+    }
+
+    /// A name of an output of a layer.
+    fn output_name(&mut self, named: &ast::LayerName, layer: &ast::LayerUse, callee: Option<usize>) {
+        let ast::LayerName { name, index, .. } = named;
         self.values(index);
         if index.is_some()
             && let Some(first) = self.indexed.get(&name.text).copied()

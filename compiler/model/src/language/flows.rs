@@ -20,26 +20,28 @@ pub(super) enum Flow {
     Unknown,
 }
 
-/// A layer that the model has called.
+/// An output of a layer that the model has called.
 #[derive(Clone, Debug)]
 pub(super) struct Made {
-    /// What comes out of it.
+    /// What it is.
     pub flow: Flow,
+    /// Which of how many outputs of the layer.
+    pub nth: (usize, usize),
     /// Where it was called.
     pub call: Span,
-    /// The layers that it reads.
+    /// The outputs that the layer reads.
     pub sources: Vec<usize>,
     /// How many inputs read it.
     pub n_readers: usize,
-    /// The layer of the model that has its output, if nothing is wrong with it.
+    /// The layer of the model that has this output, if nothing is wrong with it.
     pub output: usize,
-    /// Its weights, and where each is, if nothing is wrong with it.
+    /// The weights of the layer, and where each is, if nothing is wrong with it.
     pub weights: Vec<(Weight, WeightId)>,
 }
 
 impl Assembly<'_, '_> {
-    /// The layer that flows into each input of the next one, where it is known. Without `from`, an
-    /// only input takes what the layer before computes, and a layer without inputs begins a branch.
+    /// The output that flows into each input of the next layer, where it is known. Without `from`, inputs take what the
+    /// layer before computes, if that is as many, and a layer without inputs begins a branch.
     pub(super) fn sources(
         &mut self,
         declaration: &ast::Layer,
@@ -60,8 +62,9 @@ impl Assembly<'_, '_> {
         let inputs: Vec<&ast::Name> = inputs.collect();
         match (given, &inputs[..]) {
             ([], []) => Ok(Vec::new()),
-            ([], [input]) => match self.made.len().checked_sub(1) {
-                Some(before) => Ok(vec![Some(before)]),
+            ([], inputs) if inputs.len() == self.last.len() => Ok(self.last.clone().map(Some).collect()),
+            ([], [input]) => match self.made.last() {
+                Some(before) => Err(several_outputs(name, call, before)),
                 None => {
                     let message = format!("`{name}` has an input, but it is the first layer");
                     let diagnostic = Diagnostic::error(Code::BrokenChain, call.span, "nothing flows in here", message);
@@ -175,7 +178,10 @@ impl Assembly<'_, '_> {
             {
                 first = &self.made[before];
             }
-            let message = "no layer reads what this one computes";
+            let message = match unread.nth {
+                (_, 1) => "no layer reads what this one computes".to_owned(),
+                (nth, count) => format!("no layer reads output {} of the {count} that this one has", nth + 1),
+            };
             let diagnostic = Diagnostic::error(Code::BrokenChain, unread.call, "this goes nowhere", message);
             let diagnostic = match self.made.get(number + 1) {
                 Some(next) if next.sources.is_empty() => diagnostic.label(next.call, "this has no `input`"),
@@ -189,6 +195,14 @@ impl Assembly<'_, '_> {
             self.found.push(diagnostic.help("give it a name with `let`, and let a later layer read it with `from`"));
         }
     }
+}
+
+/// A layer with one input takes one output.
+fn several_outputs(name: &str, call: &ast::Call, before: &Made) -> Diagnostic {
+    let message = format!("`{name}` has one input, and the layer before has {} outputs", before.nth.1);
+    let error = Diagnostic::error(Code::WrongArguments, call.span, "nothing says what flows in", message);
+    let error = error.label(before.call, format!("{} outputs", before.nth.1));
+    error.help("name them, as in `let a, b = ..`, and write the one that flows in behind `from`")
 }
 
 /// Indices in words: `the numbers 0 to 3`.

@@ -8,7 +8,7 @@ use super::ties::Tied;
 use super::value::Value;
 use crate::graph::extract::reached;
 use crate::{DataTensor, Layer, Leaf, Tape, Weight};
-use pipe_ir::graph::{DType, TensorType};
+use pipe_ir::graph::{DType, Op, TensorType};
 use pipe_ir::ids::NodeId;
 use pipe_ir::value::Init;
 use pipe_syntax::ast::{self, LayerItem};
@@ -49,23 +49,32 @@ struct Draft<'f> {
     labels: BTreeMap<NodeId, String>,
     n_inputs: usize,
     boundaries: Vec<Boundary>,
-    ends: Vec<End>,
+    /// What flows out, and its line.
+    outputs: Vec<End>,
+    losses: Vec<End>,
 }
 
-/// `output` or `loss`.
+/// A tensor of an `output` or a `loss`.
 struct End {
-    is_loss: bool,
     node: Option<NodeId>,
-    span: Span,
+    /// Its expression.
+    place: Span,
+    line: Span,
+}
+
+/// A layer with what flows out of it.
+pub(super) struct Elaborated {
+    pub layer: Layer,
+    pub boundaries: Vec<Boundary>,
+    /// The outputs, and then the loss, if there is one.
+    pub roots: Vec<NodeId>,
+    /// Whether the loss stands beside outputs, so that it adds to that of the model.
+    pub has_loss_beside: bool,
 }
 
 impl Instance<'_, '_> {
-    /// The layer with its parts, if nothing is wrong with it, and what flows out.
-    pub(super) fn elaborate(
-        mut self,
-        names: Environment,
-        found: &mut Diagnostics,
-    ) -> (Option<(Layer, Vec<Boundary>)>, Flow) {
+    /// The layer, if nothing is wrong with it, and what flows out: at least one.
+    pub(super) fn elaborate(mut self, names: Environment, found: &mut Diagnostics) -> (Option<Elaborated>, Vec<Flow>) {
         let mut findings = Diagnostics::new();
         let mut draft = Draft {
             names,
@@ -76,34 +85,41 @@ impl Instance<'_, '_> {
             labels: BTreeMap::new(),
             n_inputs: 0,
             boundaries: Vec::new(),
-            ends: Vec::new(),
+            outputs: Vec::new(),
+            losses: Vec::new(),
         };
         for item in &self.declaration.items {
             self.item(&mut draft, item);
         }
-        let output = self.check_end(&mut draft);
-        let Draft { tape, weights, leaves, labels, boundaries, ends, .. } = draft;
-        if let Some(output) = output.filter(|_| findings.is_empty()) {
-            check_used(&tape, output, &leaves, &mut findings);
+        let roots = self.check_ends(&mut draft);
+        let Draft { tape, weights, leaves, labels, boundaries, outputs, losses, .. } = draft;
+        if let Some(roots) = roots.as_ref().filter(|_| findings.is_empty()) {
+            check_used(&tape, roots, &leaves, &mut findings);
         }
-        let flow = flow_out(&tape, output, ends.first());
+        let flows = flows_out(&tape, roots.as_deref(), (&outputs, &losses));
         let with = if self.values.is_empty() { String::new() } else { format!(", with {}", self.values) };
         let note = format!("in the layer `{}` of the model{with}", self.name);
         let is_sound = findings.is_empty();
         found.extend(findings.into_iter().map(|finding| finding.note(note.clone())));
-        let output = output.filter(|_| is_sound);
-        let layer = output.map(|output| Layer {
-            name: self.name,
-            part: None,
-            span: self.call,
-            inputs: self.inputs.into_iter().flatten().map(|(layer, _)| layer).collect(),
-            tape,
-            output,
-            weights,
-            carried: Vec::new(),
-            names: labels,
+        let roots = roots.filter(|_| is_sound);
+        let has_loss_beside = !outputs.is_empty() && !losses.is_empty();
+        let elaborated = roots.map(|roots| Elaborated {
+            layer: Layer {
+                name: self.name,
+                part: None,
+                span: self.call,
+                inputs: self.inputs.into_iter().flatten().map(|(layer, _)| layer).collect(),
+                tape,
+                output: roots[0],
+                weights,
+                carried: Vec::new(),
+                names: labels,
+            },
+            boundaries,
+            roots,
+            has_loss_beside,
         });
-        (layer.map(|layer| (layer, boundaries)), flow)
+        (elaborated, flows)
     }
 
     fn item(&mut self, draft: &mut Draft<'_>, item: &LayerItem) {
@@ -122,8 +138,16 @@ impl Instance<'_, '_> {
                 let value = draft.evaluator().value(&binding.value);
                 draft.define(&binding.name, value);
             }
-            LayerItem::Output { value, span } => draft.end(false, value, *span),
-            LayerItem::Loss { value, span } => draft.end(true, value, *span),
+            LayerItem::Output { values, span } => {
+                for value in values {
+                    let end = draft.end(value, *span);
+                    draft.outputs.push(end);
+                }
+            }
+            LayerItem::Loss { value, span } => {
+                let end = draft.end(value, *span);
+                draft.losses.push(end);
+            }
         }
     }
 
@@ -162,41 +186,59 @@ impl Instance<'_, '_> {
         draft.define(name, Value::Tensor(node));
     }
 
-    fn check_end(&self, draft: &mut Draft<'_>) -> Option<NodeId> {
+    /// What flows out, if that is known.
+    fn check_ends(&self, draft: &mut Draft<'_>) -> Option<Vec<NodeId>> {
         let name = &self.declaration.name;
-        let Some(first) = draft.ends.first() else {
+        if draft.outputs.is_empty() && draft.losses.is_empty() {
             let message = format!("the layer `{}` has neither `output` nor `loss`", name.text);
             let diagnostic = Diagnostic::error(Code::MissingItem, name.span, "declared here", message);
             draft
                 .found
                 .push(diagnostic.help("end it with `output x`, or with `loss l` if it is the last of the model"));
             return None;
-        };
-        for second in &draft.ends[1..] {
-            let message = format!("the layer `{}` ends twice", name.text);
-            let diagnostic = Diagnostic::error(Code::RepeatedItem, second.span, "the second end", message);
-            draft.found.push(diagnostic.label(first.span, "the first end"));
         }
-        let node = first.node?;
-        if first.is_loss && !draft.tape.shape(node).is_empty() {
+        for (ends, help) in [
+            (&draft.outputs, "write them in one line: `output a, b`"),
+            (&draft.losses, "add them up in one line: `loss a + b`"),
+        ] {
+            let first = ends.first().map(|end| end.line);
+            for second in ends.iter().filter(|end| Some(end.line) != first) {
+                let message = format!("the layer `{}` ends twice", name.text);
+                let diagnostic = Diagnostic::error(Code::RepeatedItem, second.line, "the second end", message);
+                let diagnostic = first.into_iter().fold(diagnostic, |found, first| found.label(first, "the first end"));
+                draft.found.push(diagnostic.help(help));
+            }
+        }
+        let loss = draft.losses.first().and_then(|loss| Some((loss.node?, loss.line)));
+        if let Some((node, line)) = loss.filter(|(node, _)| !draft.tape.shape(*node).is_empty()) {
             let message = format!("a loss is one number, not {}", draft.tape.ty(node));
-            let diagnostic = Diagnostic::error(Code::ShapeMismatch, first.span, "this loss", message);
+            let diagnostic = Diagnostic::error(Code::ShapeMismatch, line, "this loss", message);
             let help = match draft.tape.ty(node).elements() {
                 1 => "`reshape(x, [])` makes a number of a tensor with one element",
                 _ => "take `sum` or `mean` along each axis; `reshape(x, [])` then makes a number of it",
             };
             draft.found.push(diagnostic.help(help));
         }
-        Some(node)
+        let ends = || draft.outputs.iter().chain(&draft.losses);
+        if ends().count() > 1 {
+            let is_given = |node: NodeId| matches!(draft.tape.node(node).op, Op::Input { .. } | Op::Constant(_));
+            for end in ends().filter(|end| end.node.is_some_and(is_given)) {
+                let message = "of several tensors that flow out, each is one that the layer computes";
+                let error = Diagnostic::error(Code::WrongType, end.place, "not computed here", message);
+                draft.found.push(error.help("let its readers take it from where it comes"));
+            }
+        }
+        ends().map(|end| end.node).collect()
     }
 }
 
-fn flow_out(tape: &Tape, output: Option<NodeId>, end: Option<&End>) -> Flow {
-    match (output, end) {
-        (_, Some(End { is_loss: true, .. })) => Flow::Loss,
-        (Some(node), Some(_)) => Flow::Tensor(tape.ty(node).clone()),
-        _ => Flow::Unknown,
+/// What flows out, in the order of the outputs.
+fn flows_out(tape: &Tape, roots: Option<&[NodeId]>, (outputs, losses): (&[End], &[End])) -> Vec<Flow> {
+    if outputs.is_empty() {
+        return vec![if losses.is_empty() { Flow::Unknown } else { Flow::Loss }];
     }
+    let flow = |output: usize| roots.map_or(Flow::Unknown, |roots| Flow::Tensor(tape.ty(roots[output]).clone()));
+    (0..outputs.len()).map(flow).collect()
 }
 
 impl Draft<'_> {
@@ -255,7 +297,7 @@ impl Draft<'_> {
         }
     }
 
-    fn end(&mut self, is_loss: bool, value: &ast::Expr, span: Span) {
+    fn end(&mut self, value: &ast::Expr, line: Span) -> End {
         let mut evaluator = self.evaluator();
         let result = evaluator.value(value);
         let node = match result {
@@ -266,13 +308,13 @@ impl Draft<'_> {
                 None
             }
         };
-        self.ends.push(End { is_loss, node, span });
+        End { node, place: value.span, line }
     }
 }
 
 /// Everything declared must matter for the output: else it has no gradient, and is a mistake.
-fn check_used(tape: &Tape, output: NodeId, leaves: &[(NodeId, ast::Name)], found: &mut Diagnostics) {
-    let used = reached(tape, &BTreeMap::new(), [output]);
+fn check_used(tape: &Tape, roots: &[NodeId], leaves: &[(NodeId, ast::Name)], found: &mut Diagnostics) {
+    let used = reached(tape, &BTreeMap::new(), roots.iter().copied());
     for (node, name) in leaves {
         if used.binary_search(node).is_err() {
             let message = format!("`{}` has no effect on what flows out of the layer", name.text);

@@ -19,12 +19,11 @@ pub use self::functions::usages as functions;
 
 use self::environment::Environment;
 use self::flows::{Flow, Made};
-use self::layer::Instance;
-use self::parts::Boundary;
+use self::layer::{Elaborated, Instance};
 use self::value::Value;
-use super::{DataTensor, Layer, Model, Weight, WeightId};
+use super::{DataTensor, Layer, Leaf, Model, Tape, Weight, WeightId};
 use crate::pipeline::ModelCall;
-use pipe_ir::graph::DType;
+use pipe_ir::graph::{Binary, DType};
 use pipe_syntax::ast;
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::files::Files;
@@ -78,6 +77,9 @@ pub(super) fn elaborate_with<'a>(
         written: Vec::new(),
         data: Vec::new(),
         made: Vec::new(),
+        last: 0..0,
+        n_layers: 0,
+        losses: Vec::new(),
         indexed: BTreeMap::new(),
         turns: 0,
         found: Vec::new(),
@@ -91,6 +93,7 @@ pub(super) fn elaborate_with<'a>(
     assembly.items(&model.items, &mut names);
     assembly.end();
     if assembly.found.is_empty() {
+        assembly.add_losses();
         return Ok(Model {
             name: model.name.text.clone(),
             span: call.span,
@@ -122,8 +125,14 @@ struct Assembly<'a, 'f> {
     /// By layer of the text: which of these it is.
     written: Vec<Range<usize>>,
     data: Vec<(DataTensor, Span)>,
-    /// Every layer so far, also those that are wrong.
+    /// The outputs of every layer so far, also of those that are wrong.
     made: Vec<Made>,
+    /// Which of these are of the last layer.
+    last: Range<usize>,
+    /// Layers of the text so far.
+    n_layers: usize,
+    /// The layers of losses that add to that of the model.
+    losses: Vec<usize>,
     /// Layers by name and index, whatever braces they stand in.
     indexed: BTreeMap<String, BTreeMap<i64, (usize, Span)>>,
     /// How many turns loops have had.
@@ -137,7 +146,7 @@ type Named<'a> = (&'a ast::Name, Option<&'a ast::Expr>);
 
 /// A layer as the model writes it.
 struct Use<'a> {
-    name: Option<Named<'a>>,
+    names: Vec<Named<'a>>,
     call: &'a ast::Call,
     sources: &'a [ast::LayerName],
     ties: &'a [ast::Tie],
@@ -153,19 +162,17 @@ impl<'a> Assembly<'a, '_> {
             match item {
                 ast::ModelItem::Let(binding) => match &binding.value.kind {
                     ast::ExprKind::Call(call) if self.is_layer(call) => {
-                        self.layer(
-                            &Use { name: Some((&binding.name, None)), call, sources: &[], ties: &[], is_frozen: false },
-                            names,
-                        );
+                        let own = vec![(&binding.name, None)];
+                        self.layer(&Use { names: own, call, sources: &[], ties: &[], is_frozen: false }, names);
                     }
                     _ => {
                         let value = names.number(&binding.value, &mut self.found);
                         names.define(&binding.name, value, &mut self.found);
                     }
                 },
-                ast::ModelItem::Layer(ast::LayerUse { name, call, sources, ties, frozen }) => {
-                    let name = name.as_ref().map(|it| (&it.name, it.index.as_ref()));
-                    self.layer(&Use { name, call, sources, ties, is_frozen: frozen.is_some() }, names);
+                ast::ModelItem::Layer(ast::LayerUse { names: own, call, sources, ties, frozen }) => {
+                    let own = own.iter().map(|it| (&it.name, it.index.as_ref())).collect();
+                    self.layer(&Use { names: own, call, sources, ties, is_frozen: frozen.is_some() }, names);
                 }
                 ast::ModelItem::For { variable, start, end, body } => {
                     self.count(variable, (start, end), body, names);
@@ -176,7 +183,7 @@ impl<'a> Assembly<'a, '_> {
     }
 
     fn is_full(&self) -> bool {
-        self.made.len() > MAX_LAYERS
+        self.n_layers > MAX_LAYERS
     }
 
     fn is_layer(&self, call: &ast::Call) -> bool {
@@ -233,29 +240,49 @@ impl<'a> Assembly<'a, '_> {
 
     /// The next layer.
     fn layer(&mut self, layer: &Use<'a>, names: &mut Environment) {
-        let number = self.made.len();
-        let made = self.make(number, layer, names);
-        made.sources.iter().for_each(|source| self.made[*source].n_readers += 1);
-        self.made.push(made);
-        match layer.name {
-            Some((name, None)) => {
-                if let Some((_, first)) = self.indexed.get(&name.text).and_then(|all| all.values().next()) {
-                    let message = format!("`{}` has an index already", name.text);
-                    let error = Diagnostic::error(Code::DuplicateName, name.span, "without an index", message);
-                    let error = error.label(*first, "declared here").help("give one of them another name");
-                    self.found.push(error);
-                }
-                names.define(name, Value::Layer(number), &mut self.found);
-            }
-            Some((name, Some(index))) => self.define_indexed(name, index, number, names),
-            None => {}
+        let first = self.made.len();
+        let made = self.make(self.n_layers, layer, names);
+        made[0].sources.iter().for_each(|source| self.made[*source].n_readers += 1);
+        self.made.extend(made);
+        self.last = first..self.made.len();
+        self.n_layers += 1;
+        let (n_names, n_outputs) = (layer.names.len(), self.last.len());
+        if n_names > 0 && n_names != n_outputs && self.made[first].flow != Flow::Unknown {
+            let plural = |count: usize| if count == 1 { "" } else { "s" };
+            let message = format!(
+                "`{}` has {n_outputs} output{}, and {n_names} name{}",
+                layer.call.name.text,
+                plural(n_outputs),
+                plural(n_names)
+            );
+            let error = Diagnostic::error(Code::WrongArguments, layer.call.span, "this layer", message);
+            self.found.push(error.help("give each output a name, as in `let a, b = ..`"));
+        }
+        for (nth, named) in layer.names.iter().enumerate() {
+            self.define_output(*named, first + nth.min(n_outputs - 1), names);
         }
     }
 
-    fn make(&mut self, number: usize, layer: &Use<'a>, names: &Environment) -> Made {
+    /// Gives an output a name.
+    fn define_output(&mut self, (name, index): Named<'a>, output: usize, names: &mut Environment) {
+        if let Some(index) = index {
+            return self.define_indexed(name, index, output, names);
+        }
+        if let Some((_, first)) = self.indexed.get(&name.text).and_then(|all| all.values().next()) {
+            let message = format!("`{}` has an index already", name.text);
+            let error = Diagnostic::error(Code::DuplicateName, name.span, "without an index", message);
+            let error = error.label(*first, "declared here").help("give one of them another name");
+            self.found.push(error);
+        }
+        names.define(name, Value::Layer(output), &mut self.found);
+    }
+
+    /// The outputs of a layer with this number; at least one.
+    fn make(&mut self, number: usize, layer: &Use<'a>, names: &Environment) -> Vec<Made> {
         let call = layer.call;
-        let mut made = Made {
+        let unknown = Made {
             flow: Flow::Unknown,
+            nth: (0, 1),
             call: call.span,
             sources: Vec::new(),
             n_readers: 0,
@@ -265,14 +292,14 @@ impl<'a> Assembly<'a, '_> {
         if number >= MAX_LAYERS {
             let message = format!("the model has more than {MAX_LAYERS} layers");
             self.found.push(Diagnostic::error(Code::TooLarge, call.span, "this one is too many", message));
-            return made;
+            return vec![unknown];
         }
         let Some(declaration) = self.layers_by_name.get(call.name.text.as_str()).copied() else {
             let ast::Name { text, span } = &call.name;
             let error =
                 Diagnostic::error(Code::UnknownName, *span, "used here", format!("no layer is called `{text}`"));
             self.found.push(error.suggest(*span, text, self.layers_by_name.keys().copied()));
-            return made;
+            return vec![unknown];
         };
         let name = format!("{number}.{}", declaration.name.text);
         let arguments = names.arguments(call, &declaration.parameters, self.parameters, &mut self.found);
@@ -298,37 +325,76 @@ impl<'a> Assembly<'a, '_> {
         let is_frozen = layer.is_frozen;
         let instance =
             Instance { declaration, precision, call: call.span, name, values, inputs, ties, is_frozen, data };
-        let (layer, flow) = instance.elaborate(arguments, &mut self.found);
-        if let Some((layer, boundaries)) = layer {
-            made.weights = self.take(layer, &boundaries);
-            made.output = self.layers.len().saturating_sub(1);
-        }
-        (made.flow, made.sources) = (flow, sources.into_iter().flatten().collect());
-        made
+        let (elaborated, flows) = instance.elaborate(arguments, &mut self.found);
+        let (weights, outputs) = elaborated.map_or_else(Default::default, |elaborated| self.take(elaborated));
+        let sources: Vec<usize> = sources.into_iter().flatten().collect();
+        let count = flows.len();
+        let of_flow = |(nth, flow)| Made {
+            flow,
+            nth: (nth, count),
+            sources: sources.clone(),
+            output: outputs.get(nth).copied().unwrap_or(0),
+            weights: weights.clone(),
+            ..unknown.clone()
+        };
+        flows.into_iter().enumerate().map(of_flow).collect()
     }
 
-    /// Adds a layer, or what its parts become; says where each of its weights is.
-    fn take(&mut self, layer: Layer, boundaries: &[Boundary]) -> Vec<(Weight, WeightId)> {
+    /// Adds a layer, or what its parts and outputs become; says where each of its weights is, and which layers have its
+    /// outputs.
+    fn take(&mut self, elaborated: Elaborated) -> (Vec<(Weight, WeightId)>, Vec<usize>) {
+        let Elaborated { layer, boundaries, roots, has_loss_beside } = elaborated;
         let first = self.layers.len();
         let weights = layer.weights.clone().into_iter();
-        if boundaries.is_empty() {
+        if boundaries.is_empty() && roots.len() == 1 {
             self.layers.push(layer);
             self.written.push(first..first + 1);
-            return weights.enumerate().map(|(weight, own)| (own, WeightId { layer: first, weight })).collect();
+            let weights = weights.enumerate().map(|(weight, own)| (own, WeightId { layer: first, weight }));
+            return (weights.collect(), vec![first]);
         }
-        match parts::split(&layer, boundaries, first) {
+        match parts::split(&layer, &roots, &boundaries, first) {
             Ok(split) => {
                 self.layers.extend(split.layers);
                 self.written.push(first..self.layers.len());
-                weights.zip(split.weights).collect()
+                let mut outputs = split.outputs;
+                if has_loss_beside {
+                    self.losses.extend(outputs.pop());
+                }
+                (weights.zip(split.weights).collect(), outputs)
             }
             Err(idle) => {
                 let ast::Name { text, span } = &boundaries[idle].name;
                 let message = format!("the part `{text}` computes nothing that is read");
                 let error = Diagnostic::error(Code::WrongPart, *span, "begins here", message);
                 self.found.push(error.help("write the lines that belong to it below, or leave its line out"));
-                Vec::new()
+                Default::default()
             }
         }
+    }
+
+    /// Adds the losses that stand beside outputs to the loss of the model: one more layer, of the last layer of the
+    /// text.
+    fn add_losses(&mut self) {
+        let Some(last) = self.layers.last().filter(|_| !self.losses.is_empty()) else { return };
+        let inputs: Vec<usize> = std::iter::once(self.layers.len() - 1).chain(self.losses.iter().copied()).collect();
+        let mut tape = Tape::new(self.precision);
+        let leaf = |(port, layer): (usize, &usize)| (Leaf::Activation(port), self.layers[*layer].ty().clone());
+        let leaves: Vec<_> = inputs.iter().enumerate().map(leaf).collect();
+        let mut numbers = leaves.into_iter().map(|(leaf, ty)| tape.leaf(leaf, ty)).collect::<Vec<_>>().into_iter();
+        let Some(first) = numbers.next() else { return };
+        let output = numbers.fold(first, |sum, next| tape.binary(Binary::Add, sum, next));
+        let sum = Layer {
+            name: last.name.clone(),
+            part: last.part.clone(),
+            span: last.span,
+            inputs,
+            tape,
+            output,
+            weights: Vec::new(),
+            carried: Vec::new(),
+            names: BTreeMap::new(),
+        };
+        self.layers.push(sum);
+        self.written.last_mut().into_iter().for_each(|written| written.end += 1);
     }
 }

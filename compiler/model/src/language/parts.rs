@@ -1,7 +1,9 @@
-//! Parts of layers: a layer with `part` lines becomes several, which a schedule may run one by one.
+//! Parts and outputs of layers: a layer with `part` lines becomes several, which a schedule may run one by one, and so
+//! does a layer with several outputs.
 //!
-//! A layer has one output, but several tensors may cross from one part to the next. So a part becomes a layer for each
-//! tensor that later parts read, and for each that two of these are made from. They are in a row, part by part.
+//! Here, a layer has one output, but several tensors may flow out of the layer that the text has, and several may cross
+//! from one part to the next. So a part becomes a layer for each tensor that flows out, for each that later parts read,
+//! and for each that two of these are made from. They are in a row, part by part.
 
 use crate::graph::extract::reached;
 use crate::graph::tape::{Leaf, Tape};
@@ -26,11 +28,15 @@ pub(super) struct Split {
     pub layers: Vec<Layer>,
     /// By weight of the layer: where it is now.
     pub weights: Vec<WeightId>,
+    /// By tensor that flows out: the layer that computes it.
+    pub outputs: Vec<usize>,
 }
 
 /// Nodes of the tape of a layer, and what becomes of them.
 struct Cut<'a> {
     layer: &'a Layer,
+    /// What flows out.
+    roots: &'a [NodeId],
     boundaries: &'a [Boundary],
     /// By node: the output for which it is computed. None of leaves, constants, and what nobody reads.
     owner: Vec<Option<NodeId>>,
@@ -38,12 +44,12 @@ struct Cut<'a> {
     outputs: Vec<NodeId>,
 }
 
-/// Divides a layer, whose first piece will have this number in the model.
+/// Divides a layer of which these nodes flow out, and whose first piece will have this number in the model.
 ///
 /// # Errors
 /// The position of a part that computes nothing which is read.
-pub(super) fn split(layer: &Layer, boundaries: &[Boundary], first: usize) -> Result<Split, usize> {
-    let cut = Cut::new(layer, boundaries);
+pub(super) fn split(layer: &Layer, roots: &[NodeId], boundaries: &[Boundary], first: usize) -> Result<Split, usize> {
+    let cut = Cut::new(layer, roots, boundaries);
     let computes = |part: usize| cut.outputs.iter().any(|output| cut.part_of(*output) == part);
     if let Some(idle) = (0..boundaries.len()).find(|part| !computes(*part)) {
         return Err(idle);
@@ -53,20 +59,21 @@ pub(super) fn split(layer: &Layer, boundaries: &[Boundary], first: usize) -> Res
     let layers: Vec<Layer> = layers.map(|(number, output)| cut.layer(*output, (first, number), &mut homes)).collect();
     // A weight that nobody reads was reported before.
     let weights = homes.into_iter().map(|home| home.unwrap_or(WeightId { layer: first, weight: 0 })).collect();
-    Ok(Split { layers, weights })
+    let outputs = roots.iter().map(|root| first + cut.number(*root)).collect();
+    Ok(Split { layers, weights, outputs })
 }
 
 impl<'a> Cut<'a> {
-    fn new(layer: &'a Layer, boundaries: &'a [Boundary]) -> Self {
+    fn new(layer: &'a Layer, roots: &'a [NodeId], boundaries: &'a [Boundary]) -> Self {
         let owner = vec![None; layer.tape.len()];
-        let mut cut = Self { layer, boundaries, owner, outputs: Vec::new() };
+        let mut cut = Self { layer, roots, boundaries, owner, outputs: Vec::new() };
         let mut readers: Vec<Vec<NodeId>> = vec![Vec::new(); layer.tape.len()];
-        for id in reached(&layer.tape, &BTreeMap::new(), [layer.output]).into_iter().rev() {
+        for id in reached(&layer.tape, &BTreeMap::new(), roots.iter().copied()).into_iter().rev() {
             if cut.is_everywhere(id) {
                 continue;
             }
             let own = &readers[id.index()];
-            let crosses = id == layer.output || own.iter().any(|reader| cut.part_of(*reader) != cut.part_of(id));
+            let crosses = cut.roots.contains(&id) || own.iter().any(|reader| cut.part_of(*reader) != cut.part_of(id));
             let only = own.first().and_then(|reader| cut.owner[reader.index()]);
             let is_shared = own.iter().any(|reader| cut.owner[reader.index()] != only);
             if crosses || is_shared {
@@ -81,6 +88,11 @@ impl<'a> Cut<'a> {
         }
         cut.outputs.reverse();
         cut
+    }
+
+    /// The layer to come that computes a node.
+    fn number(&self, id: NodeId) -> usize {
+        self.outputs.partition_point(|output| *output < id)
     }
 
     /// Whether a node is there in every part that reads it: leaves and constants.
@@ -168,8 +180,8 @@ impl Piece<'_> {
             (Some(Leaf::Activation(port)), _) => self.input(layer.inputs[port], id),
             (Some(leaf), _) => self.tape.leaf(leaf, node.ty.clone()),
             (None, Some(owner)) if owner != self.output => {
-                let source = self.cut.outputs.partition_point(|output| *output < id);
-                self.input(self.first + source, id)
+                let source = self.first + self.cut.number(id);
+                self.input(source, id)
             }
             (None, _) => {
                 let inputs = node.inputs.iter().map(|input| self.images[input]).collect();

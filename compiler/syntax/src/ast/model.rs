@@ -48,10 +48,10 @@ pub enum LayerItem {
     },
     /// A tensor or a number.
     Let(Let),
-    /// `output y`: the tensor that flows to the next layer.
+    /// `output y`, `output y, gates`: the tensors that flow to later layers.
     Output {
-        /// The tensor.
-        value: Expr,
+        /// Each of them; at least one.
+        values: Vec<Expr>,
         /// The whole line.
         span: Span,
     },
@@ -121,11 +121,11 @@ pub struct LayerName {
     pub span: Span,
 }
 
-/// `let x = head(hidden, vocab) from y, z`: a layer in a model. The name and what flows in may be missing.
+/// `let x = head(hidden, vocab) from y, z`: a layer in a model. The names and what flows in may be missing.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LayerUse {
-    /// What its output is called.
-    pub name: Option<LayerName>,
+    /// What its outputs are called, in their order. None where it has no name, and one if that has an index.
+    pub names: Vec<LayerName>,
     /// The layer with its arguments.
     pub call: Call,
     /// The layers whose outputs flow in; empty where nothing is said.

@@ -26,7 +26,10 @@ impl Builder<'_> {
                 LayerItem::Weight { name: self.name(&first), shape, init, frozen, span }
             }
             Rule::boundary => LayerItem::Part { name: self.name(&first), span },
-            Rule::output => LayerItem::Output { value: self.expr(first), span },
+            Rule::output => {
+                let values = std::iter::once(first).chain(parts).map(|value| self.expr(value)).collect();
+                LayerItem::Output { values, span }
+            }
             Rule::loss => LayerItem::Loss { value: self.expr(first), span },
             other => unexpected(other),
         }
@@ -66,20 +69,21 @@ impl Builder<'_> {
         match pair.as_rule() {
             Rule::layer_use | Rule::named_layer => {
                 let mut parts = Parts::of(pair);
-                let name = parts.optional(Rule::name).map(|name| {
+                let mut names = Vec::new();
+                while let Some(name) = parts.optional(Rule::name) {
                     let name = self.name(&name);
                     let index = parts.optional(Rule::index);
                     let end = index.as_ref().map_or(name.span.end, |index| self.span(index).end);
                     let index = index.map(|index| self.expr(Parts::of(index).need()));
-                    LayerName { span: Span { end, ..name.span }, name, index }
-                });
+                    names.push(LayerName { span: Span { end, ..name.span }, name, index });
+                }
                 let call = self.call(parts.need());
                 let sources = parts.optional(Rule::sources).into_iter().flat_map(Parts::of);
                 let sources = sources.map(|source| self.layer_name(source)).collect();
                 let ties = parts.optional(Rule::ties).into_iter().flat_map(Parts::of).map(|tie| self.tie(tie));
                 let ties = ties.collect();
                 let frozen = parts.optional(Rule::frozen).map(|word| self.span(&word));
-                ModelItem::Layer(LayerUse { name, call, sources, ties, frozen })
+                ModelItem::Layer(LayerUse { names, call, sources, ties, frozen })
             }
             Rule::layers => {
                 let mut parts = Parts::of(pair);
