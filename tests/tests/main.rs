@@ -39,6 +39,7 @@ mod offload;
 mod offload_activations;
 mod offload_hides;
 mod offload_plan;
+mod outputs;
 mod overlap;
 mod parts;
 mod phases;
