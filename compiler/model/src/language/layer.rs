@@ -198,16 +198,16 @@ impl Instance<'_, '_> {
             return None;
         }
         for (ends, help) in [
-            (&draft.outputs, "write them in one line: `output a, b`"),
-            (&draft.losses, "add them up in one line: `loss a + b`"),
+            (&mut draft.outputs, "write them in one line: `output a, b`"),
+            (&mut draft.losses, "add them up in one line: `loss a + b`"),
         ] {
-            let first = ends.first().map(|end| end.line);
-            for second in ends.iter().filter(|end| Some(end.line) != first) {
+            let Some(first) = ends.first().map(|end| end.line) else { continue };
+            for second in ends.iter().filter(|end| end.line != first) {
                 let message = format!("the layer `{}` ends twice", name.text);
                 let diagnostic = Diagnostic::error(Code::RepeatedItem, second.line, "the second end", message);
-                let diagnostic = first.into_iter().fold(diagnostic, |found, first| found.label(first, "the first end"));
-                draft.found.push(diagnostic.help(help));
+                draft.found.push(diagnostic.label(first, "the first end").help(help));
             }
+            ends.retain(|end| end.line == first);
         }
         let loss = draft.losses.first().and_then(|loss| Some((loss.node?, loss.line)));
         if let Some((node, line)) = loss.filter(|(node, _)| !draft.tape.shape(*node).is_empty()) {
