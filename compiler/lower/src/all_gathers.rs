@@ -38,11 +38,11 @@ pub(super) struct Round {
     pub(super) joins: u32,
     /// The rank of the first task that reads the weights.
     pub(super) first: u32,
-    /// Who takes part, ascending by device.
+    /// The devices that join, ascending.
     pub(super) members: Vec<Member>,
 }
 
-/// A device that takes part in a gathering.
+/// A device that joins a gathering.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Member {
     pub(super) device: DeviceId,

@@ -68,7 +68,7 @@ pub(super) struct Elaborated {
     pub boundaries: Vec<Boundary>,
     /// The outputs, and then the loss, if there is one.
     pub roots: Vec<NodeId>,
-    /// Whether the loss stands beside outputs, so that it adds to that of the model.
+    /// Whether the layer has a loss and outputs. The model then adds this loss to its own.
     pub has_loss_beside: bool,
 }
 

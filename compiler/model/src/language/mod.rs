@@ -131,7 +131,7 @@ struct Assembly<'a, 'f> {
     last: Range<usize>,
     /// Layers of the text so far.
     n_layers: usize,
-    /// The layers of losses that add to that of the model.
+    /// Layers that compute losses to add to the model's loss.
     losses: Vec<usize>,
     /// Layers by name and index, whatever braces they stand in.
     indexed: BTreeMap<String, BTreeMap<i64, (usize, Span)>>,
@@ -372,8 +372,8 @@ impl<'a> Assembly<'a, '_> {
         }
     }
 
-    /// Adds the losses that stand beside outputs to the loss of the model: one more layer, of the last layer of the
-    /// text.
+    /// Adds the losses of layers with outputs to the model's loss, in one more layer. It belongs to the last layer of
+    /// the text.
     fn add_losses(&mut self) {
         let Some(last) = self.layers.last().filter(|_| !self.losses.is_empty()) else { return };
         let inputs: Vec<usize> = std::iter::once(self.layers.len() - 1).chain(self.losses.iter().copied()).collect();

@@ -44,7 +44,7 @@ struct Cut<'a> {
     outputs: Vec<NodeId>,
 }
 
-/// Divides a layer of which these nodes flow out, and whose first piece will have this number in the model.
+/// Divides a layer into pieces. `roots` are its outputs, and `first` is the number of its first piece in the model.
 ///
 /// # Errors
 /// The position of a part that computes nothing which is read.

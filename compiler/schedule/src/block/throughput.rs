@@ -36,15 +36,15 @@ pub struct Pace {
 
 /// One task waits for another.
 #[derive(Clone, Copy)]
-struct Wait {
-    from: usize,
-    to: usize,
+pub(super) struct Wait {
+    pub from: usize,
+    pub to: usize,
     /// From the start of the one to the start of the other.
-    time: i128,
+    pub time: i128,
     /// How many turns before the other the one runs; may be negative, as tasks of one turn reach into the next ones.
-    turns: i128,
+    pub turns: i128,
     /// What it goes over, if that takes time.
-    link: Option<(DeviceId, DeviceId)>,
+    pub link: Option<(DeviceId, DeviceId)>,
 }
 
 /// A cycle of waits.
@@ -70,6 +70,13 @@ pub fn pace(schedule: &Schedule, turn: &Turn, costs: &Costs) -> Option<Pace> {
     }
     let (time, turns) = (Ticks(u64::try_from(best.time).ok()?), u64::try_from(best.turns).ok()?);
     Some(Pace { time, turns, busiest, work, links: best.links.into_iter().collect() })
+}
+
+/// Whether no cycle of waits is slower than so much time per turn.
+pub(super) fn keeps_pace(waits: &[Wait], n_tasks: usize, time: i128) -> bool {
+    // Without such a cycle, nothing moves after as many rounds as there are tasks.
+    let mut looks = MOST_LOOKS.saturating_sub((n_tasks + 1) * waits.len());
+    matches!(slower(waits, n_tasks, (time, 1), &mut looks), Some(None))
 }
 
 fn waits(schedule: &Schedule, turn: &Turn, costs: &Costs, period: u64) -> Option<(Vec<Wait>, usize)> {

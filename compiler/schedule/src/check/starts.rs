@@ -121,11 +121,12 @@ fn early(schedule: &Schedule, (block, least): (&Block, Option<Least>), found: Ea
             let longer = format!("repeat the block every {period} slots or more, or {later}");
             match least {
                 Some(Least::Never) => {
-                    let reason = "no block has slots for them: each task waits for its own stage, microbatches later";
+                    let reason =
+                        "no block has valid slots: these tasks wait for later microbatches of each other, in a cycle";
                     diagnostic.note(reason).help("write an `order`")
                 }
                 Some(Least::Period(least)) if least > block.period => {
-                    let reason = format!("tasks that read each other in a circle take {least} slots for each block");
+                    let reason = format!("these tasks read each other in a cycle, which takes {least} slots per block");
                     diagnostic.note(reason).help(format!("repeat the block every {least} slots or more"))
                 }
                 _ => diagnostic.help(if turns < 0 { longer } else { later }),

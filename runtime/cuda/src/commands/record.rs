@@ -3,8 +3,8 @@
 //! | instruction | calls |
 //! |---|---|
 //! | `run`, `fill`, `load`, `emit` | that work, in the compute queue |
-//! | `lane.start` | an event in the compute queue, for which the lane's queue waits; it then has all calls of what it is
-//! given, and records that it has done them |
+//! | `lane.start` | an event in the compute queue, for which the lane's queue waits; it then has all calls of
+//! what it is given, and records an event at its end |
 //! | `send.start`, `recv.start` | an event in the compute queue; with the second of both, the
 //! transfer's queue waits for the two events, copies, and records that it has |
 //! | `coll.start`, `gather.start` | the same with the queue of the group, and an event of each member |

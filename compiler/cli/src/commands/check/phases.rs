@@ -79,7 +79,7 @@ pub(super) fn run(arguments: &Arguments, names: &[String]) -> Result<Outcome, Fa
     Ok(worst.unwrap_or(if ok { Outcome::Accepted } else { Outcome::Rejected }))
 }
 
-/// A cost for all phases has to be that of a task of one of them only.
+/// Removes warnings about costs that all phases share and that some phase uses.
 fn leave_out_shared(phases: &mut [Compilation]) {
     let key = |one: &Diagnostic| {
         let said = one.message.split(", but").next().unwrap_or_default().to_owned();

@@ -6,7 +6,7 @@ use crate::parse::mistakes::mistake::Mistake;
 use crate::parse::mistakes::view::{Detector, View, is_name, is_number, is_word};
 
 pub(in crate::parse::mistakes) const DETECTORS: &[Detector] =
-    &[semicolons, comma_at_end, mark_behind_keyword, comma_before_keyword, arrow, message, second_limit, second_output];
+    &[semicolons, comma_at_end, mark_behind_keyword, comma_before_keyword, arrow, message, second_limit, second_loss];
 
 /// `stages D;`: all of the text are told at once.
 fn semicolons(view: &View<'_>) -> Option<Mistake> {
@@ -116,14 +116,12 @@ fn second_limit(view: &View<'_>) -> Option<Mistake> {
     })
 }
 
-/// `output x, y`.
-fn second_output(view: &View<'_>) -> Option<Mistake> {
-    let word = view.token(view.first_of_line(view.at));
-    let last = view.expression_behind(view.at + 1)?;
-    (view.word(0) == "," && matches!(word, "output" | "loss") && view.is_between_lines()).then(|| {
-        Mistake::new(view.span(view.at, last), "a second value", format!("`{word}` has one value"))
-            .help("let several layers read the same one: `let` names layers, and `from` reads them")
-            .remove(view.span(view.at, last))
-            .guess()
+/// `loss x, y`.
+fn second_loss(view: &View<'_>) -> Option<Mistake> {
+    let is_loss = view.word(0) == "," && view.token(view.first_of_line(view.at)) == "loss";
+    (is_loss && view.is_between_lines()).then(|| {
+        Mistake::new(view.range(0), "a second value", "`loss` has one value")
+            .help("add them up: `loss x + y`")
+            .replace(view.range(0), " +")
     })
 }
