@@ -65,6 +65,25 @@ fn logarithms_are_accurate() {
 }
 
 #[test]
+fn sines_are_accurate() {
+    for (unary, exact) in [(Unary::Sin, f64::sin as fn(f64) -> f64), (Unary::Cos, f64::cos)] {
+        for dtype in PRECISIONS {
+            let close = if dtype == DType::F64 { 2e-15 } else { 2e-7 };
+            for range in [(-0.01, 0.01), (-1.0, 1.0), (-30.0, 30.0), (-10_000.0, 10_000.0)] {
+                let number = |i: u32| dtype.nearest(range.0 + (range.1 - range.0) * f64::from(i) / 20_000.0);
+                let numbers: Vec<f64> = (0..20_001).map(number).collect();
+                for (x, y) in numbers.iter().zip(apply(dtype, unary, &numbers)) {
+                    assert!((y - exact(*x)).abs() <= close, "{dtype} {unary:?}({x}) = {y} instead of {}", exact(*x));
+                }
+            }
+            let special = apply(dtype, unary, &[f64::NEG_INFINITY, f64::INFINITY, f64::NAN, 0.0, -0.0]);
+            assert!(special[..3].iter().all(|y| y.is_nan()));
+            assert_eq!(special[3..], [exact(0.0), exact(0.0)]);
+        }
+    }
+}
+
+#[test]
 fn the_other_functions_are_exact() {
     let numbers = [-2.0, -0.0, 0.0, 4.0, 0.25];
     for dtype in PRECISIONS {

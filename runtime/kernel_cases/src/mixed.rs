@@ -139,10 +139,10 @@ fn kernels_over_rows_widen_what_they_read() {
         let [x, dy] = halves.map(|half| case.converted(half, DType::F32));
         let (gain, bias) = (case.input(&[width]), case.input(&[width]));
         let (targets, dloss) = (case.indices(&[2, 5], width), case.input(&[]));
-        let statistics = case.push(Op::NormStatistics { epsilon: 1e-5 }, &[x], &[2, 5, 2]);
+        let statistics = case.push(Op::NormStatistics { epsilon: 1e-5, rms: false }, &[x], &[2, 5, 2]);
         let nodes = [
             case.push(Op::Normalize, &[x, statistics, gain, bias], &[2, 5, width]),
-            case.push(Op::NormalizeGradInput, &[x, statistics, gain, dy], &[2, 5, width]),
+            case.push(Op::NormalizeGradInput { rms: false }, &[x, statistics, gain, dy], &[2, 5, width]),
             case.push(Op::NormalizeGradGain, &[x, statistics, dy], &[width]),
             case.push(Op::Softmax { causal: false }, &[x], &[2, 5, width]),
             case.push(Op::SoftmaxGrad, &[x, dy], &[2, 5, width]),
@@ -174,10 +174,10 @@ fn kernels_over_rows_round_what_they_store() {
         let (gain, bias) = (case.input(&[width]), case.input(&[width]));
         let (targets, dloss) = (case.indices(&[2, 5], width), case.input(&[]));
         let wide = case.converted(x, DType::F32);
-        let statistics = case.push(Op::NormStatistics { epsilon: 1e-5 }, &[wide], &[2, 5, 2]);
+        let statistics = case.push(Op::NormStatistics { epsilon: 1e-5, rms: false }, &[wide], &[2, 5, 2]);
         let nodes = [
             case.push(Op::Normalize, &[wide, statistics, gain, bias], &[2, 5, width]),
-            case.push(Op::NormalizeGradInput, &[wide, statistics, gain, dy], &[2, 5, width]),
+            case.push(Op::NormalizeGradInput { rms: false }, &[wide, statistics, gain, dy], &[2, 5, width]),
             case.push(Op::Softmax { causal: true }, &[wide], &[2, 5, width]),
             case.push(Op::SoftmaxGrad, &[wide, dy], &[2, 5, width]),
             case.push(Op::CrossEntropyGrad, &[wide, targets, dloss], &[2, 5, width]),
@@ -204,10 +204,10 @@ fn sums_with_derivatives_of_norms_are_one_kernel() {
             if is_narrow { [(); 3].map(|()| narrow(&mut case, &shape)) } else { [(); 3].map(|()| case.input(&shape)) };
         let [x, dy, other] = halves.map(|half| if is_narrow { case.converted(half, DType::F32) } else { half });
         let gain = case.input(&[width]);
-        let statistics = case.push(Op::NormStatistics { epsilon: 1e-5 }, &[x], &[2, 5, 2]);
-        let dx = case.push(Op::NormalizeGradInput, &[x, statistics, gain, dy], &shape);
+        let statistics = case.push(Op::NormStatistics { epsilon: 1e-5, rms: false }, &[x], &[2, 5, 2]);
+        let dx = case.push(Op::NormalizeGradInput { rms: false }, &[x, statistics, gain, dy], &shape);
         let sum = case.binary(Binary::Add, other, dx);
-        let kept = case.push(Op::NormalizeGradInput, &[x, statistics, gain, other], &shape);
+        let kept = case.push(Op::NormalizeGradInput { rms: false }, &[x, statistics, gain, other], &shape);
         let twice = case.binary(Binary::Add, kept, dy);
         let rounded = if is_narrow { case.converted(sum, DType::BF16) } else { sum };
         for node in [rounded, twice] {

@@ -1,7 +1,7 @@
 //! Every operation of graphs, on shapes that do not fit into vectors.
 
 use super::Case;
-use pipe_ir::graph::{Binary, DType, Node, Op, TensorType, Unary};
+use pipe_ir::graph::{Binary, DType, Double, Node, Op, TensorType, Unary};
 use pipe_ir::ids::NodeId;
 use pipe_ir::reference::{Tensor, evaluate};
 
@@ -13,6 +13,11 @@ cases! {
     sums_run_over_any_axis,
     layouts_move_without_changing_elements,
     layer_normalisation_and_its_derivatives,
+    normalisation_by_the_root_mean_square,
+    series,
+    the_largest_elements_and_elements_by_columns,
+    routed_products_and_their_derivatives,
+    attention_whose_queries_share_keys,
     softmax_and_its_derivative,
     causal_softmax_with_more_columns_than_rows,
     cross_entropy_and_its_derivative,
@@ -137,9 +142,9 @@ fn layer_normalisation_and_its_derivatives() {
         let mut case = Case::new("norm");
         let (x, gain, bias) = (case.input(&[2, 3, width]), case.input(&[width]), case.input(&[width]));
         let dy = case.input(&[2, 3, width]);
-        let statistics = case.push(Op::NormStatistics { epsilon: 1e-5 }, &[x], &[2, 3, 2]);
+        let statistics = case.push(Op::NormStatistics { epsilon: 1e-5, rms: false }, &[x], &[2, 3, 2]);
         let y = case.push(Op::Normalize, &[x, statistics, gain, bias], &[2, 3, width]);
-        let dx = case.push(Op::NormalizeGradInput, &[x, statistics, gain, dy], &[2, 3, width]);
+        let dx = case.push(Op::NormalizeGradInput { rms: false }, &[x, statistics, gain, dy], &[2, 3, width]);
         let dgain = case.push(Op::NormalizeGradGain, &[x, statistics, dy], &[width]);
         for node in [statistics, y, dx, dgain] {
             case.store(node);
@@ -147,7 +152,7 @@ fn layer_normalisation_and_its_derivatives() {
         case.check();
         let mut case = Case::new("accumulated gain");
         let (x, dy) = (case.input(&[4, width]), case.input(&[4, width]));
-        let statistics = case.push(Op::NormStatistics { epsilon: 1e-5 }, &[x], &[4, 2]);
+        let statistics = case.push(Op::NormStatistics { epsilon: 1e-5, rms: false }, &[x], &[4, 2]);
         let dgain = case.push(Op::NormalizeGradGain, &[x, statistics, dy], &[width]);
         case.accumulate(dgain);
         case.check();
@@ -232,5 +237,108 @@ fn embeddings_and_their_derivative() {
         case.store(y);
         case.accumulate(dtable);
         case.check();
+    }
+}
+
+/// Without a mean, and without a bias.
+fn normalisation_by_the_root_mean_square() {
+    for width in WIDTHS.into_iter().skip(1) {
+        let mut case = Case::new("rms");
+        let (x, gain) = (case.input(&[2, 3, width]), case.input(&[width]));
+        let (dy, past) = (case.input(&[2, 3, width]), case.input(&[2, 3, width]));
+        let statistics = case.push(Op::NormStatistics { epsilon: 1e-6, rms: true }, &[x], &[2, 3, 2]);
+        let y = case.push(Op::Normalize, &[x, statistics, gain], &[2, 3, width]);
+        let dx = case.push(Op::NormalizeGradInput { rms: true }, &[x, statistics, gain, dy], &[2, 3, width]);
+        let dgain = case.push(Op::NormalizeGradGain, &[x, statistics, dy], &[width]);
+        // What goes past a norm has a gradient of its own, which its kernel adds.
+        let joined = case.binary(Binary::Add, dx, past);
+        for node in [statistics, y, joined, dgain] {
+            case.store(node);
+        }
+        case.check();
+    }
+}
+
+fn series() {
+    for n in [1, 2, 7, 64, 130] {
+        let mut case = Case::new("series");
+        let positions = case.push(Op::Positions, &[], &[n]);
+        let powers = case.push(Op::Powers { base: Double(0.917) }, &[], &[n]);
+        let x = case.input(&[n]);
+        let sum = case.binary(Binary::Add, positions, x);
+        for node in [positions, powers, sum] {
+            case.store(node);
+        }
+        case.check();
+    }
+}
+
+/// With equal elements, which come in the order of their columns.
+fn the_largest_elements_and_elements_by_columns() {
+    for (width, k) in [(1, 1), (2, 1), (5, 5), (9, 3), (64, 8), (130, 2), (1100, 3)] {
+        let mut case = Case::new("largest");
+        let numbers = (0..6 * width).map(|_| (case.random.normal() * 2.0).round()).collect();
+        let x = case.operand(TensorType::f32(&[2, 3, width]), numbers);
+        let dy = case.input(&[2, 3, k]);
+        let columns = case.graph.push(Op::TopK, vec![x], TensorType::new(DType::I32, &[2, 3, k]));
+        let top = case.push(Op::TakeAlong, &[x, columns], &[2, 3, k]);
+        let dx = case.push(Op::AddAlong, &[columns, dy], &[2, 3, width]);
+        for node in [columns, top, dx] {
+            case.store(node);
+        }
+        case.check();
+        let mut case = Case::new("columns");
+        let (columns, dy) = (case.indices(&[4, k], width), case.input(&[4, k]));
+        let sums = case.push(Op::AddAlong, &[columns, dy], &[4, width]);
+        let wide = case.input(&[4, width]);
+        let taken = case.push(Op::TakeAlong, &[wide, columns], &[4, k]);
+        let sum = case.binary(Binary::Add, sums, wide);
+        for node in [sum, taken] {
+            case.store(node);
+        }
+        case.check();
+    }
+}
+
+/// Matrices that no row goes to, one that all go to, more rows than a block has, both layouts of the matrices.
+fn routed_products_and_their_derivatives() {
+    for (rows, matrices, inner, width) in [(1, 1, 1, 1), (5, 3, 4, 7), (70, 2, 17, 65), (200, 5, 33, 20), (9, 40, 8, 8)]
+    {
+        let mut case = Case::new("routed");
+        let (x, dy) = (case.input(&[rows, inner]), case.input(&[rows, width]));
+        let (w, turned) = (case.input(&[matrices, inner, width]), case.input(&[matrices, width, inner]));
+        let routes = case.indices(&[rows], matrices);
+        let y = case.push(Op::RoutedMatMul { transpose: false }, &[x, w, routes], &[rows, width]);
+        let also = case.push(Op::RoutedMatMul { transpose: true }, &[x, turned, routes], &[rows, width]);
+        let dx = case.push(Op::RoutedMatMul { transpose: true }, &[dy, w, routes], &[rows, inner]);
+        let dw = case.push(Op::RoutedMatMulGrad, &[x, dy, routes], &[matrices, inner, width]);
+        let last = case.push(Op::RoutedMatMulGrad, &[dy, x, routes], &[matrices, width, inner]);
+        for node in [y, also, dx, dw] {
+            case.store(node);
+        }
+        case.accumulate(last);
+        case.check();
+    }
+}
+
+/// One head of keys and values for several heads of queries.
+fn attention_whose_queries_share_keys() {
+    for (rows, columns, width) in [(1, 1, 1), (3, 5, 4), (70, 70, 6), (65, 130, 8)] {
+        for causal in [false, true] {
+            let mut case = Case::new("shared keys");
+            let (q, dy) = (case.input(&[2, 2, 3, rows, width]), case.input(&[2, 2, 3, rows, width]));
+            let (k, v) = (case.input(&[2, columns, 2, width]), case.input(&[2, 2, 1, columns, width]));
+            let k = case.transpose(k, &[0, 2, 1, 3]);
+            let k = case.reshape(k, &[2, 2, 1, columns, width]);
+            let y = case.push(Op::Attention { causal }, &[q, k, v], &[2, 2, 3, rows, width]);
+            let all = rows + 2 * columns;
+            let gradients = case.push(Op::AttentionGrad { causal }, &[q, k, v, dy], &[2, 2, 3, all, width]);
+            let by_keys = case.slice(gradients, 3, rows, columns);
+            let by_keys = case.push(Op::Sum { axis: 2 }, &[by_keys], &[2, 2, 1, columns, width]);
+            for node in [y, gradients, by_keys] {
+                case.store(node);
+            }
+            case.check();
+        }
     }
 }

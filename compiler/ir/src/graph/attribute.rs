@@ -4,6 +4,12 @@ use super::DType;
 use crate::text::cursor::{Cursor, ParseError};
 use crate::text::print::{push_list, push_number};
 use crate::units::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// A number in double precision, whatever the type of its node.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Double(pub f64);
 
 /// A type of attributes. `before` is the literal before it in the text, if any.
 pub(super) trait Attribute: Sized {
@@ -117,5 +123,20 @@ impl Attribute for f64 {
     #[cfg(test)]
     fn example(first: bool) -> Self {
         Self::from(if first { -1.5e-7_f32 } else { 0.1 })
+    }
+}
+
+impl Attribute for Double {
+    fn write(&self, before: &str, _: DType, out: &mut String) {
+        self.0.write(before, DType::F64, out);
+    }
+
+    fn parse(before: &str, what: &str, cursor: &mut Cursor<'_>) -> Result<Self, ParseError> {
+        after(before, cursor)?.float(what).map(Self)
+    }
+
+    #[cfg(test)]
+    fn example(first: bool) -> Self {
+        Self(if first { 0.1 } else { 1e-300 })
     }
 }

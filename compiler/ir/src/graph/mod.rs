@@ -12,6 +12,7 @@ mod operations;
 
 use crate::ids::NodeId;
 use crate::units::Bytes;
+pub use attribute::Double;
 pub use operations::{Binary, Class, Op, Unary};
 use serde::{Deserialize, Serialize};
 use std::fmt;

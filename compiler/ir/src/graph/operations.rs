@@ -7,7 +7,7 @@
 //! flag is set.
 
 use super::DType;
-use super::attribute::Attribute;
+use super::attribute::{Attribute, Double};
 use crate::text::cursor::{Cursor, ParseError};
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ pub enum Class {
     Join,
     /// A kernel over the rows of tensors of numbers.
     Rows,
-    /// A kernel over rows, one of whose inputs has indices.
+    /// A kernel over rows, one of whose inputs, or the result, has indices.
     Indexed,
 }
 
@@ -54,6 +54,10 @@ crate::words! {
         Relu "relu"
         /// 1 where x > 0, else 0: the derivative of relu
         Step "step"
+        /// sine
+        Sin "sin"
+        /// cosine
+        Cos "cos"
     }
 }
 
@@ -70,6 +74,8 @@ crate::words! {
         Mul "mul"
         /// a / b
         Div "div"
+        /// a where b > 0, else 0, even where a is infinite or no number
+        Mask "mask"
     }
 }
 
@@ -173,6 +179,10 @@ operations! {
     }
     /// Every element is this number, which the node's type can hold.
     Source Constant "constant" [] (number: f64 = "a number")
+    /// 0, 1, 2, .. along the only axis.
+    Source Positions "positions" []
+    /// 1, base, base^2, .. along the only axis, each computed in double precision.
+    Source Powers "powers" [] { "base" base: Double = "a number" }
     /// Element-wise, from `f32` to `bf16` by [`super::rounded`], or back.
     Elementwise Convert "convert" [x]
     /// a[.., m, k] · b[.., k, n] -> [.., m, n], added up in `f32` where both factors are `bf16`.
@@ -183,6 +193,14 @@ operations! {
         "transpose_a" transpose_a: bool = "whether a is stored as [.., k, m]",
         "transpose_b" transpose_b: bool = "whether b is stored as [.., n, k]"
     }
+    /// (x[.., k], weights[e, k, n], routes i32[..]) -> [.., n]: each row times the matrix that its route names, added up
+    /// as in `MatMul`. With `transpose` the weights are stored as [e, n, k].
+    Product RoutedMatMul "routed_matmul" [x, weights, routes] {
+        "transpose" transpose: bool = "whether weights are stored as [e, n, k]"
+    }
+    /// (x[.., k], dy[.., n], routes i32[..]) -> [e, k, n]: for each matrix, xᵀ · dy over the rows that go there, in their
+    /// order. The derivative of `RoutedMatMul` by its weights.
+    Product RoutedMatMulGrad "routed_matmul_grad" [x, dy, routes]
     /// The sum over one axis, which keeps its place with size 1.
     Sum Sum "sum" [x] { "axis" axis: u32 = "a dimension" }
     /// The same elements in row-major order under another shape.
@@ -198,26 +216,42 @@ operations! {
     /// (indices i32[..], dy[.., h]) -> [v, h]: adds each row of dy to the row of a zero table that its index names, in
     /// the order of the indices. The derivative of `Gather`.
     Indexed ScatterAdd "scatter_add" [indices, dy]
-    /// x[.., h] -> [.., 2]: mean and 1 / sqrt(variance + epsilon) of every row. The node's type can hold epsilon.
-    Rows NormStatistics "norm_statistics" [x] { "epsilon" epsilon: f64 = "a number" }
-    /// `(x[.., h], statistics[.., 2], gain[h], bias[h]) -> [.., h]`: (x - mean) * rstd * gain + bias.
-    Rows Normalize "normalize" [x, statistics, gain, bias]
-    /// Derivative of layer normalisation by x.
-    Rows NormalizeGradInput "normalize_grad_input" [x, statistics, gain, dy]
-    /// Derivative of layer normalisation by its gain.
+    /// x[.., h] -> [.., 2]: mean and 1 / sqrt(variance + epsilon) of every row. With `rms` the mean counts as 0, and the
+    /// variance is the mean of the squares (arXiv 1910.07467). The node's type can hold epsilon.
+    Rows NormStatistics "norm_statistics" [x] {
+        "rms" rms: bool = "whether the mean counts as 0",
+        "epsilon" epsilon: f64 = "a number"
+    }
+    /// `(x[.., h], statistics[.., 2], gain[h], bias[h]) -> [.., h]`: (x - mean) * rstd * gain + bias. There may be no bias.
+    Rows Normalize "normalize" [x, statistics, gain; bias]
+    /// Derivative of normalisation by x; `rms` as in `NormStatistics`.
+    Rows NormalizeGradInput "normalize_grad_input" [x, statistics, gain, dy] {
+        "rms" rms: bool = "as in `NormStatistics`"
+    }
+    /// Derivative of normalisation by its gain.
     Rows NormalizeGradGain "normalize_grad_gain" [x, statistics, dy]
     /// x[.., m, n]: e^(x - max) / sum over the last dimension. With `causal`, row i of the last two dimensions sees
     /// columns 0..=i only, or 0..=i + n - m where n > m; the others become 0.
     Rows Softmax "softmax" [x] { "causal" causal: bool = "whether the rows are masked" }
     /// (q[.., m, w], k[.., n, w], v[.., n, w]) -> [.., m, w]: softmax(q · kᵀ) · v. The scores, m
-    /// rows and n columns of them, never lie in memory as a whole. With `causal`, n is at least m,
-    /// and row i sees columns 0..=i + n - m only (arXiv 2205.14135). Of `bf16` makes `f32`.
+    /// rows and n columns of them, never lie in memory as a whole. Leading dimensions of k and v of
+    /// size 1 are repeated, for heads of queries that share them (arXiv 2305.13245). With `causal`,
+    /// n is at least m, and row i sees columns 0..=i + n - m only (arXiv 2205.14135). Of `bf16`
+    /// makes `f32`.
     Product Attention "attention" [q, k, v] { "causal" causal: bool = "whether the rows are masked" }
     /// (q, k, v, dy) -> [.., m + 2 n, w]: derivatives of `Attention` by its inputs, the rows of one
-    /// after those of the other.
+    /// after those of the other, for all leading dimensions of q.
     Product AttentionGrad "attention_grad" [q, k, v, dy] { "causal" causal: bool = "as in `Attention`" }
     /// Derivative of softmax by its input, from its output y: y * (dy - sum(y * dy)).
     Rows SoftmaxGrad "softmax_grad" [y, dy]
+    /// x[.., n] -> i32[.., k]: the columns of the k largest elements of each row, the largest first; of equal ones, the
+    /// first column first.
+    Indexed TopK "top_k" [x]
+    /// (x[.., n], columns i32[.., k]) -> [.., k]: these elements of each row.
+    Indexed TakeAlong "take_along" [x, columns]
+    /// (columns i32[.., k], dy[.., k]) -> [.., n]: zeros, to which each element is added in its column, in order. The
+    /// derivative of `TakeAlong`.
+    Indexed AddAlong "add_along" [columns, dy]
     /// `(logits[.., v], targets i32[..]) -> []`: mean over all rows of `-log softmax(logits)[target]`.
     Indexed CrossEntropy "cross_entropy" [logits, targets]
     /// (logits[.., v], targets i32[..], dloss[]) -> [.., v]: derivative of `CrossEntropy` by the logits.

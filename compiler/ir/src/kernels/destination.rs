@@ -132,6 +132,8 @@ fn accepts(op: &Op, home: &Home) -> bool {
     match (op.class(), op) {
         (_, Op::Input { .. } | Op::Slice { .. }) => false,
         (_, Op::AttentionGrad { .. }) => !home.accumulate,
+        (_, Op::RoutedMatMul { .. }) => home.view.is_contiguous() && !home.accumulate,
+        (_, Op::RoutedMatMulGrad) => home.view.is_contiguous(),
         (Class::Product | Class::View | Class::Join, _) => true,
         (Class::Elementwise, _) => home.view.has_unit_rows(),
         (Class::Sum, _) | (_, Op::ScatterAdd | Op::NormalizeGradGain) => home.view.is_contiguous(),

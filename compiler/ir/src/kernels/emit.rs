@@ -113,7 +113,7 @@ impl Emitter<'_> {
     }
 
     /// Where a tensor is in row-major bytes; a copy if need be.
-    fn contiguous(&mut self, id: NodeId) -> Location {
+    pub(super) fn contiguous(&mut self, id: NodeId) -> Location {
         let view = self.view(id);
         if view.is_contiguous() { view.at } else { self.materialized(&view).at }
     }
@@ -127,6 +127,8 @@ impl Emitter<'_> {
             Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } => self.movement(id, node),
             Op::Concat { axis } => self.concat(id, node, *axis),
             Op::MatMul { transpose_a, transpose_b } => self.matmul(id, node, *transpose_a, *transpose_b),
+            Op::RoutedMatMul { transpose } => self.routed(id, node, *transpose),
+            Op::RoutedMatMulGrad => self.routed_gradient(id, node),
             Op::Attention { causal } | Op::AttentionGrad { causal } => self.attention(id, node, *causal),
             Op::Sum { axis } => self.sum(id, node, *axis as usize),
             Op::Constant(_) if self.is_only_folded(id) => {}
@@ -139,12 +141,17 @@ impl Emitter<'_> {
             | Op::ScatterAdd
             | Op::NormStatistics { .. }
             | Op::Normalize
-            | Op::NormalizeGradInput
+            | Op::NormalizeGradInput { .. }
             | Op::NormalizeGradGain
             | Op::Softmax { .. }
             | Op::SoftmaxGrad
             | Op::CrossEntropy
-            | Op::CrossEntropyGrad => self.rows(id, node),
+            | Op::CrossEntropyGrad
+            | Op::Positions
+            | Op::Powers { .. }
+            | Op::TopK
+            | Op::TakeAlong
+            | Op::AddAlong => self.rows(id, node),
         }
     }
 
@@ -235,10 +242,12 @@ impl Emitter<'_> {
         let large = op.large_inputs().next().map_or(&node.ty, |large| &self.graph.node(node.inputs[large]).ty);
         let width = large.shape.last().copied().unwrap_or(1);
         let (stored, rows) = (large.dtype, large.elements() / width);
+        // Of what makes indices, the type of the numbers that it looks at.
+        let dtype = if node.ty.dtype.is_number() { node.ty.dtype } else { stored.arithmetic() };
         let inputs = node.inputs.iter().map(|&input| self.contiguous(input)).collect();
         let home = self.place(id);
         self.out.kernels.push(Kernel::Rows(RowKernel {
-            dtype: node.ty.dtype,
+            dtype,
             stored,
             result: home.view.dtype,
             op,

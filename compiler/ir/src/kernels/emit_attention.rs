@@ -13,6 +13,12 @@ impl Emitter<'_> {
     /// Attention of three inputs, or the derivatives with the gradient as a fourth.
     pub(super) fn attention(&mut self, id: NodeId, node: &Node, causal: bool) {
         let mut views: Vec<View> = node.inputs.iter().map(|input| self.view(*input)).collect();
+        // Keys and values may be repeated for several heads of queries.
+        let sizes: Vec<u64> = views[0].dims.iter().map(|dim| dim.size).collect();
+        for view in &mut views[1..3] {
+            let own: Vec<u64> = view.dims[sizes.len() - 2..].iter().map(|dim| dim.size).collect();
+            *view = view.broadcast(&[&sizes[..sizes.len() - 2], &own].concat());
+        }
         let home = self.place(id);
         let (factors, result) = (views[0].dtype, home.view.dtype);
         let is_grad = views.len() > 3;

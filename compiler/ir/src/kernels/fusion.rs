@@ -66,6 +66,7 @@ pub(super) fn rounds_result(graph: &Graph, liveness: &Liveness, id: usize) -> bo
     };
     let node = graph.node(*source);
     let can_round = match node.op.class() {
+        Class::Product if matches!(node.op, Op::RoutedMatMul { .. } | Op::RoutedMatMulGrad) => false,
         Class::Product => node.inputs.iter().all(|input| graph.node(*input).ty.dtype == DType::BF16),
         Class::Rows | Class::Indexed => RowOp::of(graph, node).is_some_and(|op| op.signature().result == Extent::Rows),
         Class::Source | Class::Elementwise | Class::Sum | Class::View | Class::Join => false,

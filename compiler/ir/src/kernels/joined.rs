@@ -31,7 +31,10 @@ fn derivative_with_sum(graph: &Graph, liveness: &Liveness, sum: &Node) -> Option
     [(*a, *b), (*b, *a)].into_iter().find_map(|(derivative, other)| {
         let Node { op, inputs, ty } = graph.node(derivative);
         let x = &graph.node(*inputs.first()?).ty;
-        let fits = *op == Op::NormalizeGradInput && inputs.len() == 4 && *ty == sum.ty && graph.node(other).ty == *x;
+        let fits = matches!(op, Op::NormalizeGradInput { .. })
+            && inputs.len() == 4
+            && *ty == sum.ty
+            && graph.node(other).ty == *x;
         (fits && liveness.uses(derivative.index()) == 1).then(|| Node {
             op: op.clone(),
             inputs: inputs.iter().copied().chain([other]).collect(),

@@ -16,6 +16,7 @@ mod fusion;
 mod joined;
 mod operands;
 mod reads;
+mod routed;
 mod rows;
 mod scratch;
 mod text;
@@ -26,6 +27,7 @@ use crate::graph::{Binary, DType, Graph, Unary};
 use crate::units::Bytes;
 pub use attention::{Attention, Derivatives, STRIP_ROWS};
 pub use fusion::Fusion;
+pub use routed::{Routed, RoutedProduct};
 pub use rows::{Extent, RowKernel, RowOp, Signature};
 pub use view::{Dim, Location, Storage, View};
 
@@ -58,6 +60,8 @@ pub enum Kernel {
     Rows(RowKernel),
     /// Attention, or its derivatives.
     Attention(Attention),
+    /// Products of rows with the matrices of their routes, or the derivative by these.
+    Routed(Routed),
 }
 
 /// `c = a · b`, or `c += a · b`, for every index of the batch dimensions.
@@ -219,6 +223,8 @@ impl Kernel {
             Self::Sum(_) => "sum",
             Self::Attention(Attention { derivatives: None, .. }) => "attention",
             Self::Attention(Attention { derivatives: Some(_), .. }) => "attention_grad",
+            Self::Routed(Routed { product: RoutedProduct::Rows { .. }, .. }) => "routed_gemm",
+            Self::Routed(Routed { product: RoutedProduct::ByMatrices, .. }) => "routed_gemm_grad",
             Self::Rows(rows) => rows.op.signature().kind,
         }
     }
@@ -229,6 +235,7 @@ impl Kernel {
         match self {
             Self::Gemm(gemm) => 2 * gemm.batch.iter().product::<u64>() * gemm.m * gemm.n * gemm.k,
             Self::Attention(attention) => attention.flops(),
+            Self::Routed(routed) => routed.flops(),
             Self::Elementwise(_) | Self::Copy { .. } | Self::Sum(_) | Self::Rows(_) => 0,
         }
     }
@@ -242,6 +249,7 @@ impl Kernel {
             Self::Sum(sum) => sum.outer * sum.reduced * sum.inner,
             Self::Rows(rows) => rows.rows * rows.width,
             Self::Attention(attention) => attention.seen(),
+            Self::Routed(routed) => routed.made(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Every place that a kernel touches, for passes that do not care what kernel it is.
 
-use super::{Attention, Gemm, Kernel, Location};
+use super::{Attention, Gemm, Kernel, Location, Routed};
 
 impl Kernel {
     /// All places that it reads or writes.
@@ -23,6 +23,7 @@ impl Kernel {
                     .chain([&mut attention.room])
                     .collect()
             }
+            Self::Routed(Routed { x, other, routes, out, room, .. }) => vec![x, other, routes, out, room],
             Self::Rows(rows) => rows.inputs.iter_mut().chain([&mut rows.out]).collect(),
         }
     }

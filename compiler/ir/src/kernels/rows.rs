@@ -1,7 +1,7 @@
 //! Kernels over the rows of contiguous tensors: what each takes and makes, its bytes and its words in profiles.
 
 use super::{Location, traffic::written};
-use crate::graph::{DType, Graph, Node, Op};
+use crate::graph::{DType, Graph, Node, Op, TensorType};
 
 /// A kernel over the rows of contiguous tensors.
 #[derive(Clone, PartialEq, Debug)]
@@ -30,15 +30,29 @@ pub struct RowKernel {
 /// See the nodes of the same names in [`crate::graph::Op`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum RowOp {
+    /// 0, 1, 2, ..
+    Positions,
+    /// 1, base, base^2, ..
+    Powers {
+        /// What is multiplied.
+        base: f64,
+    },
     /// Mean and 1 / sqrt(variance + epsilon).
     NormStatistics {
         /// Added to the variance.
         epsilon: f64,
+        /// Whether the mean counts as 0.
+        rms: bool,
     },
-    /// Layer normalisation from its statistics.
-    Normalize,
+    /// Normalisation from its statistics.
+    Normalize {
+        /// Whether a bias is added.
+        biased: bool,
+    },
     /// Its derivative by x.
     NormalizeGradInput {
+        /// Whether the mean counted as 0.
+        rms: bool,
         /// Whether a fifth tensor is added to it.
         joined: bool,
     },
@@ -65,6 +79,21 @@ pub enum RowOp {
         /// Rows of the table.
         table: u64,
     },
+    /// The columns of the largest elements of a row.
+    TopK {
+        /// How many.
+        k: u64,
+    },
+    /// Some elements of a row.
+    TakeAlong {
+        /// How many.
+        k: u64,
+    },
+    /// Zeros, and some elements that are added to them.
+    AddAlong {
+        /// How many.
+        k: u64,
+    },
 }
 
 /// How many elements an input or a result has.
@@ -84,6 +113,10 @@ pub enum Extent {
     Table,
     /// The rows of a table that indices name.
     Named,
+    /// Some columns for each row: indices.
+    Columns,
+    /// Elements in some columns of each row.
+    Chosen,
 }
 
 /// What a row operation takes and makes.
@@ -102,14 +135,17 @@ pub struct Signature {
 impl RowOp {
     /// What it takes and makes.
     pub const fn signature(&self) -> Signature {
-        use Extent::{Indices, Named, One, Pairs, Row, Rows, Table};
+        use Extent::{Chosen, Columns, Indices, Named, One, Pairs, Row, Rows, Table};
         let (kind, what, inputs, result): (_, _, &[_], _) = match self {
+            Self::Positions => ("series", "positions", &[], Rows),
+            Self::Powers { .. } => ("series", "powers", &[], Rows),
             Self::NormStatistics { .. } => ("layer_norm", "statistics", &[Rows], Pairs),
-            Self::Normalize => ("layer_norm", "normalize", &[Rows, Pairs, Row, Row], Rows),
-            Self::NormalizeGradInput { joined: false } => {
+            Self::Normalize { biased: true } => ("layer_norm", "normalize", &[Rows, Pairs, Row, Row], Rows),
+            Self::Normalize { biased: false } => ("layer_norm", "normalize without bias", &[Rows, Pairs, Row], Rows),
+            Self::NormalizeGradInput { joined: false, .. } => {
                 ("layer_norm_grad", "by the input", &[Rows, Pairs, Row, Rows], Rows)
             }
-            Self::NormalizeGradInput { joined: true } => {
+            Self::NormalizeGradInput { joined: true, .. } => {
                 ("layer_norm_grad", "by the input, and a sum", &[Rows, Pairs, Row, Rows, Rows], Rows)
             }
             Self::NormalizeGradGain => ("layer_norm_grad", "by the gain", &[Rows, Pairs, Rows], Row),
@@ -119,6 +155,9 @@ impl RowOp {
             Self::CrossEntropyGrad => ("cross_entropy", "gradient", &[Rows, Indices, One], Rows),
             Self::Gather { .. } => ("embedding", "gather", &[Table, Indices], Named),
             Self::ScatterAdd { .. } => ("embedding", "scatter_add", &[Indices, Rows], Table),
+            Self::TopK { .. } => ("top_k", "top_k", &[Rows], Columns),
+            Self::TakeAlong { .. } => ("along", "take_along", &[Rows, Columns], Chosen),
+            Self::AddAlong { .. } => ("along", "add_along", &[Columns, Chosen], Rows),
         };
         Signature { kind, what, inputs, result }
     }
@@ -131,11 +170,17 @@ impl RowOp {
 
     /// The row operation of a node, if it has one.
     pub(super) fn of(graph: &Graph, node: &Node) -> Option<Self> {
-        let x = &graph.node(*node.inputs.first()?).ty;
+        let x = node.inputs.first().map_or(&node.ty, |first| &graph.node(*first).ty);
+        let k = |ty: &TensorType| ty.shape.last().copied().unwrap_or(1);
         Some(match &node.op {
-            Op::NormStatistics { epsilon } => Self::NormStatistics { epsilon: *epsilon },
-            Op::Normalize => Self::Normalize,
-            Op::NormalizeGradInput => Self::NormalizeGradInput { joined: node.inputs.len() > 4 },
+            Op::Positions => Self::Positions,
+            Op::Powers { base } => Self::Powers { base: base.0 },
+            Op::TopK => Self::TopK { k: k(&node.ty) },
+            Op::TakeAlong => Self::TakeAlong { k: k(&node.ty) },
+            Op::AddAlong => Self::AddAlong { k: k(x) },
+            Op::NormStatistics { epsilon, rms } => Self::NormStatistics { epsilon: *epsilon, rms: *rms },
+            Op::Normalize => Self::Normalize { biased: node.inputs.len() > 3 },
+            Op::NormalizeGradInput { rms } => Self::NormalizeGradInput { rms: *rms, joined: node.inputs.len() > 4 },
             Op::NormalizeGradGain => Self::NormalizeGradGain,
             Op::Softmax { causal } => {
                 let rows = x.shape.len().checked_sub(2).map_or(1, |axis| x.shape[axis]);
@@ -147,6 +192,7 @@ impl RowOp {
             Op::Gather => Self::Gather { table: x.shape[0] },
             Op::ScatterAdd => Self::ScatterAdd { table: node.ty.shape[0] },
             Op::Input { .. } | Op::Constant(_) | Op::Unary(_) | Op::Binary(_) | Op::Convert => return None,
+            Op::RoutedMatMul { .. } | Op::RoutedMatMulGrad => return None,
             Op::MatMul { .. } | Op::Attention { .. } | Op::AttentionGrad { .. } | Op::Sum { .. } => return None,
             Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Concat { .. } => return None,
         })
@@ -161,8 +207,11 @@ impl RowKernel {
             (Extent::Pairs, _) => self.rows * 2,
             (Extent::Indices, _) => self.rows,
             (Extent::Row, _) => self.width,
+            (Extent::Columns | Extent::Chosen, RowOp::TopK { k } | RowOp::TakeAlong { k } | RowOp::AddAlong { k }) => {
+                self.rows * *k
+            }
             (Extent::Table, RowOp::Gather { table } | RowOp::ScatterAdd { table }) => *table * self.width,
-            (Extent::One | Extent::Table, _) => 1,
+            (Extent::One | Extent::Table | Extent::Columns | Extent::Chosen, _) => 1,
         }
     }
 
@@ -173,9 +222,11 @@ impl RowKernel {
         let named = (self.rows * self.width).min(self.elements(Extent::Table)) * self.dtype.bytes().0;
         let read = |extent: &Extent| match extent {
             Extent::Rows => self.elements(*extent) * self.stored.bytes().0,
-            Extent::Indices => self.rows * DType::I32.bytes().0,
+            Extent::Indices | Extent::Columns => self.elements(*extent) * DType::I32.bytes().0,
             Extent::Table => self.rows * self.width * self.dtype.bytes().0,
-            Extent::Pairs | Extent::Row | Extent::One | Extent::Named => self.elements(*extent) * self.dtype.bytes().0,
+            Extent::Pairs | Extent::Row | Extent::One | Extent::Named | Extent::Chosen => {
+                self.elements(*extent) * self.dtype.bytes().0
+            }
         };
         let made = self.elements(result) * self.result.bytes().0;
         let made = match result {

@@ -1,6 +1,6 @@
 //! What a kernel works on, in a few words.
 
-use super::{Attention, Elementwise, Gemm, Kernel, RowKernel, Sum};
+use super::{Attention, Elementwise, Gemm, Kernel, Routed, RowKernel, Sum};
 use std::fmt;
 
 /// Sizes side by side.
@@ -29,6 +29,7 @@ impl fmt::Display for Kernel {
             Self::Sum(sum) => sum.fmt(f),
             Self::Rows(rows) => rows.fmt(f),
             Self::Attention(attention) => attention.fmt(f),
+            Self::Routed(routed) => routed.fmt(f),
         }
     }
 }
@@ -74,6 +75,13 @@ impl fmt::Display for RowKernel {
         let what = self.op.signature().what;
         let Self { rows, width, stored, result, .. } = self;
         write!(f, "{what}, {rows} x {width}, {stored} to {result}{}", added(self.accumulate))
+    }
+}
+
+impl fmt::Display for Routed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { matrices, rows, inner, width, factors, dtype, .. } = self;
+        write!(f, "{rows} rows by {matrices} of {inner} x {width}, {factors} to {dtype}{}", added(self.accumulate))
     }
 }
 

@@ -1,7 +1,8 @@
 //! Traffic: the bytes that a kernel cannot do without reading and writing, if each is touched once.
 //! At the least, its time is these through the memory's bandwidth.
 
-use super::{Attention, Elementwise, Gemm, Kernel, Strided, Sum};
+use super::{Attention, Elementwise, Gemm, Kernel, Routed, Strided, Sum};
+use crate::graph::DType;
 use crate::units::Bytes;
 
 impl Kernel {
@@ -18,6 +19,7 @@ impl Kernel {
             Self::Sum(sum) => of_sum(sum),
             Self::Rows(rows) => rows.traffic(),
             Self::Attention(attention) => of_attention(attention),
+            Self::Routed(routed) => of_routed(routed),
         })
     }
 }
@@ -58,6 +60,12 @@ fn of_attention(kernel: &Attention) -> u64 {
     let all = queries + 2 * batches * columns * width;
     let (read, made) = if kernel.derivatives.is_some() { (all + queries, all) } else { (all, queries) };
     read * kernel.factors.bytes().0 + written(made * kernel.result.bytes().0, kernel.accumulate)
+}
+
+fn of_routed(kernel: &Routed) -> u64 {
+    let read = (kernel.rows * kernel.inner + kernel.others()) * kernel.factors.bytes().0;
+    let routes = kernel.rows * DType::I32.bytes().0 + 2 * kernel.room_bytes().0;
+    read + routes + written(kernel.made() * kernel.dtype.bytes().0, kernel.accumulate)
 }
 
 #[cfg(test)]

@@ -6,15 +6,27 @@ use super::{Tensor, softmax};
 struct Rows<'t> {
     all: Vec<&'t [f64]>,
     height: usize,
+    /// Sizes of the batch, and of the one that this one is repeated to.
+    leading: [&'t [usize]; 2],
 }
 
 impl<'t> Rows<'t> {
-    fn of(tensor: &'t Tensor) -> Self {
-        Self { all: tensor.rows().collect(), height: tensor.shape[tensor.shape.len() - 2] }
+    /// Repeated to the leading dimensions of queries.
+    fn of(tensor: &'t Tensor, queries: &'t Tensor) -> Self {
+        let leading = |tensor: &'t Tensor| &tensor.shape[..tensor.shape.len() - 2];
+        let height = tensor.shape[tensor.shape.len() - 2];
+        Self { all: tensor.rows().collect(), height, leading: [leading(tensor), leading(queries)] }
     }
 
     fn matrix(&self, batch: usize) -> &[&'t [f64]] {
-        &self.all[batch * self.height..][..self.height]
+        let [own, queries] = self.leading;
+        let (mut rest, mut number, mut stride) = (batch, 0, 1);
+        for (own, size) in own.iter().zip(queries).rev() {
+            number += if *own == 1 { 0 } else { rest % size } * stride;
+            stride *= own;
+            rest /= size;
+        }
+        &self.all[number * self.height..][..self.height]
     }
 
     fn n_matrices(&self) -> usize {
@@ -43,7 +55,7 @@ fn each_row(q: &Rows<'_>) -> impl Iterator<Item = (usize, usize)> + use<> {
 }
 
 pub(super) fn forward([q, k, v]: [&Tensor; 3], causal: bool) -> Vec<f64> {
-    let (q, k, v) = (Rows::of(q), Rows::of(k), Rows::of(v));
+    let (q, k, v) = (Rows::of(q, q), Rows::of(k, q), Rows::of(v, q));
     let row = |(batch, row)| {
         let scores = scores(&q, &k, batch, row, causal);
         let mut out = vec![0.0; v.width()];
@@ -56,7 +68,7 @@ pub(super) fn forward([q, k, v]: [&Tensor; 3], causal: bool) -> Vec<f64> {
 }
 
 pub(super) fn gradients([q, k, v, dy]: [&Tensor; 4], causal: bool) -> Vec<f64> {
-    let (q, k, v, dy) = (Rows::of(q), Rows::of(k), Rows::of(v), Rows::of(dy));
+    let (q, k, v, dy) = (Rows::of(q, q), Rows::of(k, q), Rows::of(v, q), Rows::of(dy, q));
     let (width, height) = (q.width(), q.height + 2 * k.height);
     let mut out = vec![0.0; q.n_matrices() * height * width];
     for (batch, row) in each_row(&q) {

@@ -3,6 +3,7 @@
 mod attention;
 
 use crate::graph::{Binary, Node, Op, Unary};
+use std::cmp::Ordering;
 
 /// A tensor in row-major order.
 #[derive(Clone, PartialEq, Debug)]
@@ -71,10 +72,14 @@ pub fn evaluate(node: &Node, inputs: &[&Tensor]) -> Vec<f64> {
     match &node.op {
         Op::Input { .. } => unreachable!("operands are read by whoever has them"),
         Op::Constant(number) => vec![*number; node.ty.elements() as usize],
+        Op::Positions => (0..node.ty.elements()).map(|position| position as f64).collect(),
+        Op::Powers { base } => (0..node.ty.elements()).map(|position| base.0.powf(position as f64)).collect(),
         Op::Unary(f) => input(0).data.iter().map(|x| unary(*f, *x)).collect(),
         Op::Convert => input(0).data.iter().map(|x| node.ty.dtype.nearest(*x)).collect(),
         Op::Binary(f) => each(&|index| binary(*f, input(0).at(index), input(1).at(index))),
         Op::MatMul { transpose_a, transpose_b } => matmul(input(0), input(1), *transpose_a, *transpose_b, &shape),
+        Op::RoutedMatMul { transpose } => routed(input(0), input(1), input(2), *transpose),
+        Op::RoutedMatMulGrad => routed_gradient(input(0), input(1), input(2), &shape),
         Op::Sum { axis } => each(&|index| {
             let mut index = index.to_vec();
             (0..input(0).shape[*axis as usize])
@@ -112,23 +117,24 @@ pub fn evaluate(node: &Node, inputs: &[&Tensor]) -> Vec<f64> {
             }
             table
         }
-        Op::NormStatistics { epsilon } => {
+        Op::NormStatistics { epsilon, rms } => {
             let statistics = input(0).rows().flat_map(|x| {
-                let mean = x.iter().sum::<f64>() / x.len() as f64;
+                let mean = if *rms { 0.0 } else { x.iter().sum::<f64>() / x.len() as f64 };
                 let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / x.len() as f64;
                 [mean, 1.0 / (variance + epsilon).sqrt()]
             });
             statistics.collect()
         }
         Op::Normalize => with_statistics(&|_, x, mean, rstd| {
-            let affine = input(2).data.iter().zip(&input(3).data);
-            x.iter().zip(affine).map(|(x, (gain, bias))| (x - mean) * rstd * gain + bias).collect()
+            let bias = |column: usize| inputs.get(3).map_or(0.0, |bias| bias.data[column]);
+            let scaled = x.iter().zip(&input(2).data).enumerate();
+            scaled.map(|(column, (x, gain))| (x - mean) * rstd * gain + bias(column)).collect()
         }),
-        Op::NormalizeGradInput => with_statistics(&|row, x, mean, rstd| {
+        Op::NormalizeGradInput { rms } => with_statistics(&|row, x, mean, rstd| {
             let dy = input(3).rows().nth(row).expect("as many rows");
             let g: Vec<f64> = dy.iter().zip(&input(2).data).map(|(dy, gain)| dy * gain).collect();
             let n: Vec<f64> = x.iter().map(|x| (x - mean) * rstd).collect();
-            let mean_g = g.iter().sum::<f64>() / g.len() as f64;
+            let mean_g = if *rms { 0.0 } else { g.iter().sum::<f64>() / g.len() as f64 };
             let mean_gn = g.iter().zip(&n).map(|(g, n)| g * n).sum::<f64>() / g.len() as f64;
             g.iter().zip(&n).map(|(g, n)| rstd * (g - mean_g - n * mean_gn)).collect()
         }),
@@ -156,6 +162,22 @@ pub fn evaluate(node: &Node, inputs: &[&Tensor]) -> Vec<f64> {
             })
             .collect()
         }
+        Op::TopK => {
+            let k = shape.last().copied().unwrap_or(1);
+            input(0).rows().flat_map(|x| largest(x, k)).collect()
+        }
+        Op::TakeAlong => {
+            let rows = input(0).rows().zip(input(1).rows());
+            rows.flat_map(|(x, columns)| columns.iter().map(|column| x[*column as usize])).collect()
+        }
+        Op::AddAlong => {
+            let mut sums = vec![0.0; node.ty.elements() as usize];
+            let rows = input(0).rows().zip(input(1).rows());
+            for ((columns, dy), sums) in rows.zip(sums.chunks_mut(shape.last().copied().unwrap_or(1))) {
+                columns.iter().zip(dy).for_each(|(column, dy)| sums[*column as usize] += dy);
+            }
+            sums
+        }
         Op::CrossEntropy => {
             let losses = input(0).rows().zip(&input(1).data).map(|(x, t)| -softmax(x, x.len())[*t as usize].ln());
             vec![losses.sum::<f64>() / input(1).data.len() as f64]
@@ -170,6 +192,41 @@ pub fn evaluate(node: &Node, inputs: &[&Tensor]) -> Vec<f64> {
             .collect()
         }
     }
+}
+
+/// The columns of the k largest numbers of a row.
+fn largest(row: &[f64], k: usize) -> Vec<f64> {
+    let mut columns: Vec<usize> = (0..row.len()).collect();
+    // What is no number is below all others.
+    let key = |column: usize| if row[column].is_nan() { (false, 0.0) } else { (true, row[column]) };
+    columns.sort_by(|a, b| key(*b).partial_cmp(&key(*a)).unwrap_or(Ordering::Equal).then(a.cmp(b)));
+    columns.into_iter().take(k).map(|column| column as f64).collect()
+}
+
+/// Each row times its matrix.
+fn routed(x: &Tensor, weights: &Tensor, routes: &Tensor, transpose: bool) -> Vec<f64> {
+    let [_, rows, columns] = weights.shape[..] else { unreachable!("a matrix for each route") };
+    let (inner, width) = if transpose { (columns, rows) } else { (rows, columns) };
+    let of = |route: usize, i: usize, j: usize| {
+        weights.data[route * inner * width + if transpose { j * inner + i } else { i * width + j }]
+    };
+    let rows = x.rows().zip(&routes.data);
+    rows.flat_map(|(x, route)| {
+        let element = move |j| x.iter().enumerate().map(|(i, x)| x * of(*route as usize, i, j)).sum::<f64>();
+        (0..width).map(element).collect::<Vec<f64>>()
+    })
+    .collect()
+}
+
+fn routed_gradient(x: &Tensor, dy: &Tensor, routes: &Tensor, shape: &[usize]) -> Vec<f64> {
+    let mut sums = vec![0.0; shape.iter().product()];
+    for ((x, dy), route) in x.rows().zip(dy.rows()).zip(&routes.data) {
+        let matrix = &mut sums[*route as usize * x.len() * dy.len()..][..x.len() * dy.len()];
+        for (x, sums) in x.iter().zip(matrix.chunks_mut(dy.len())) {
+            sums.iter_mut().zip(dy).for_each(|(sum, dy)| *sum += x * dy);
+        }
+    }
+    sums
 }
 
 fn concatenated(inputs: &[&Tensor], axis: usize, index: &[usize]) -> f64 {
@@ -194,6 +251,8 @@ pub fn unary(f: Unary, x: f64) -> f64 {
         Unary::Reciprocal => 1.0 / x,
         Unary::Relu => x.max(0.0),
         Unary::Step => f64::from(x > 0.0),
+        Unary::Sin => x.sin(),
+        Unary::Cos => x.cos(),
     }
 }
 
@@ -203,6 +262,13 @@ fn binary(f: Binary, a: f64, b: f64) -> f64 {
         Binary::Sub => a - b,
         Binary::Mul => a * b,
         Binary::Div => a / b,
+        Binary::Mask => {
+            if b > 0.0 {
+                a
+            } else {
+                0.0
+            }
+        }
     }
 }
 

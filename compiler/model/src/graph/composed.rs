@@ -42,3 +42,67 @@ pub(crate) fn mean(tape: &mut Tape, x: NodeId, axis: usize) -> NodeId {
     let sum = tape.sum(x, axis);
     tape.scale(sum, 1.0 / size)
 }
+
+/// 1 / (1 + e^-x), as 0.5 + 0.5 * tanh(x / 2): no power of e is infinite.
+pub(crate) fn sigmoid(tape: &mut Tape, x: NodeId) -> NodeId {
+    let half = tape.scale(x, 0.5);
+    let tanh = tape.unary(Unary::Tanh, half);
+    let half = tape.scale(tanh, 0.5);
+    tape.shift(half, 0.5)
+}
+
+/// x * sigmoid(x) (arXiv 1702.03118).
+pub(crate) fn silu(tape: &mut Tape, x: NodeId) -> NodeId {
+    let gate = sigmoid(tape, x);
+    tape.binary(Binary::Mul, x, gate)
+}
+
+/// 1 where a > b, else 0.
+pub(crate) fn greater(tape: &mut Tape, a: NodeId, b: NodeId) -> NodeId {
+    let difference = tape.binary(Binary::Sub, a, b);
+    tape.step(difference)
+}
+
+/// 1 where a >= b, else 0.
+pub(crate) fn at_least(tape: &mut Tape, a: NodeId, b: NodeId) -> NodeId {
+    let below = greater(tape, b, a);
+    tape.complement(below)
+}
+
+/// 1 where a = b, else 0.
+pub(crate) fn equal(tape: &mut Tape, a: NodeId, b: NodeId) -> NodeId {
+    let (above, below) = (at_least(tape, a, b), at_least(tape, b, a));
+    tape.binary(Binary::Mul, above, below)
+}
+
+/// Elements of a where the condition is more than 0, and of b elsewhere.
+pub(crate) fn choose(tape: &mut Tape, condition: NodeId, a: NodeId, b: NodeId) -> NodeId {
+    let yes = tape.binary(Binary::Mask, a, condition);
+    let is_true = tape.step(condition);
+    let otherwise = tape.complement(is_true);
+    let no = tape.binary(Binary::Mask, b, otherwise);
+    tape.binary(Binary::Add, yes, no)
+}
+
+/// The largest element along an axis, which keeps its place with size 1. Of equal ones, the first has the gradient.
+pub(crate) fn amax(tape: &mut Tape, x: NodeId, axis: usize) -> NodeId {
+    let last = tape.shape(x).len() - 1;
+    let mut swapped: Vec<u32> = (0..).take(last + 1).collect();
+    swapped.swap(axis, last);
+    let rows = tape.transpose(x, &swapped);
+    let column = tape.top_k(rows, 1);
+    let top = tape.take_along(rows, column);
+    tape.transpose(top, &swapped)
+}
+
+/// Turns the pairs (i, n / 2 + i) of each row by angles (arXiv 2104.09864): `x[.., m, n]`, `angles[m, n / 2]`.
+pub(crate) fn rotary(tape: &mut Tape, x: NodeId, angles: NodeId) -> NodeId {
+    let axis = tape.shape(x).len() - 1;
+    let half = tape.shape(x)[axis] / 2;
+    let (sine, cosine) = (tape.unary(Unary::Sin, angles), tape.unary(Unary::Cos, angles));
+    let (first, second) = (tape.slice(x, axis, 0, half), tape.slice(x, axis, half, half));
+    let products = [(first, cosine), (second, sine), (second, cosine), (first, sine)];
+    let [a, b, c, d] = products.map(|(part, factor)| tape.binary(Binary::Mul, part, factor));
+    let turned = [tape.binary(Binary::Sub, a, b), tape.binary(Binary::Add, c, d)];
+    tape.concat(&turned, axis)
+}

@@ -39,7 +39,7 @@ pub(super) fn derivative(tape: &mut Tape, node: NodeId, position: usize, dy: Nod
     let whole = |node| Some(Contribution::whole(node));
     match op {
         Op::Unary(function) => unary(tape, function, x, node, dy).and_then(whole),
-        Op::Binary(function) => whole(binary(tape, function, (inputs[0], inputs[1]), position, dy)),
+        Op::Binary(function) => binary(tape, function, (inputs[0], inputs[1]), position, dy).and_then(whole),
         // Whoever adds up contributions converts them.
         Op::Convert => whole(dy),
         Op::MatMul { transpose_a, transpose_b } => {
@@ -47,6 +47,21 @@ pub(super) fn derivative(tape: &mut Tape, node: NodeId, position: usize, dy: Nod
             let dy = tape.stored(dy);
             whole(if position == 0 { product.by_a(tape, dy) } else { product.by_b(tape, dy) })
         }
+        Op::RoutedMatMul { transpose } => {
+            let shape = tape.shape(x).to_vec();
+            let (dy, routes) = (tape.stored(dy), inputs[2]);
+            whole(match (position, transpose) {
+                (0, _) => tape.shaped(Op::RoutedMatMul { transpose: !transpose }, &[dy, inputs[1], routes], &shape),
+                (_, false) => tape.shaped(Op::RoutedMatMulGrad, &[inputs[0], dy, routes], &shape),
+                (_, true) => tape.shaped(Op::RoutedMatMulGrad, &[dy, inputs[0], routes], &shape),
+            })
+        }
+        Op::TakeAlong => {
+            let shape = tape.shape(x).to_vec();
+            whole(tape.shaped(Op::AddAlong, &[inputs[1], dy], &shape))
+        }
+        Op::AddAlong => whole(tape.take_along(dy, inputs[0])),
+        Op::ScatterAdd => whole(tape.gather(dy, inputs[0])),
         Op::Sum { .. } => whole(repeat_to(tape, dy, x)),
         Op::Reshape => {
             let shape = tape.shape(x).to_vec();
@@ -85,9 +100,9 @@ pub(super) fn derivative(tape: &mut Tape, node: NodeId, position: usize, dy: Nod
             let shape = tape.shape(x).to_vec();
             whole(tape.shaped(Op::CrossEntropyGrad, &[inputs[0], inputs[1], dy], &shape))
         }
-        Op::Input { .. } | Op::Constant(_) => None,
-        Op::ScatterAdd
-        | Op::NormalizeGradInput
+        Op::Input { .. } | Op::Constant(_) | Op::Positions | Op::Powers { .. } | Op::TopK => None,
+        Op::NormalizeGradInput { .. }
+        | Op::RoutedMatMulGrad
         | Op::NormalizeGradGain
         | Op::SoftmaxGrad
         | Op::CrossEntropyGrad
@@ -121,16 +136,25 @@ fn unary(tape: &mut Tape, function: Unary, x: NodeId, y: NodeId, dy: NodeId) -> 
             let step = tape.unary(Unary::Step, x);
             tape.binary(Binary::Mul, dy, step)
         }
+        Unary::Sin => {
+            let slope = tape.unary(Unary::Cos, x);
+            tape.binary(Binary::Mul, dy, slope)
+        }
+        Unary::Cos => {
+            let slope = tape.unary(Unary::Sin, x);
+            let product = tape.binary(Binary::Mul, dy, slope);
+            tape.unary(Unary::Neg, product)
+        }
         Unary::Step => return None,
     })
 }
 
-fn binary(tape: &mut Tape, function: Binary, (a, b): (NodeId, NodeId), position: usize, dy: NodeId) -> NodeId {
+fn binary(tape: &mut Tape, function: Binary, (a, b): (NodeId, NodeId), position: usize, dy: NodeId) -> Option<NodeId> {
     let full = match (function, position) {
         (Binary::Add, _) | (Binary::Sub, 0) => dy,
         (Binary::Sub, _) => {
             let sum = fold_to(tape, dy, b);
-            return tape.unary(Unary::Neg, sum);
+            return Some(tape.unary(Unary::Neg, sum));
         }
         (Binary::Mul, 0) => tape.binary(Binary::Mul, dy, b),
         (Binary::Mul, _) => tape.binary(Binary::Mul, dy, a),
@@ -141,8 +165,10 @@ fn binary(tape: &mut Tape, function: Binary, (a, b): (NodeId, NodeId), position:
             let quotient = tape.binary(Binary::Div, product, square);
             tape.unary(Unary::Neg, quotient)
         }
+        (Binary::Mask, 0) => tape.binary(Binary::Mask, dy, b),
+        (Binary::Mask, _) => return None,
     };
-    fold_to(tape, full, if position == 0 { a } else { b })
+    Some(fold_to(tape, full, if position == 0 { a } else { b }))
 }
 
 /// A matrix product whose operands are stored as they are or transposed.
@@ -186,7 +212,10 @@ fn normalize(tape: &mut Tape, inputs: &[NodeId], position: usize, dy: NodeId) ->
     let (x, statistics, gain) = (inputs[0], inputs[1], inputs[2]);
     let shape = tape.shape(inputs[position]).to_vec();
     match position {
-        0 => tape.shaped(Op::NormalizeGradInput, &[x, statistics, gain, dy], &shape),
+        0 => {
+            let rms = matches!(tape.node(statistics).op, Op::NormStatistics { rms: true, .. });
+            tape.shaped(Op::NormalizeGradInput { rms }, &[x, statistics, gain, dy], &shape)
+        }
         2 => tape.shaped(Op::NormalizeGradGain, &[x, statistics, dy], &shape),
         _ => fold_to(tape, dy, inputs[3]),
     }
@@ -201,7 +230,9 @@ fn attention(tape: &mut Tape, inputs: &[NodeId], position: usize, causal: bool, 
     let axis = shape.len() - 2;
     shape[axis] = rows.iter().sum();
     let all = tape.shaped(Op::AttentionGrad { causal }, &[inputs, &[dy]].concat(), &shape);
-    tape.slice(all, axis, rows[..position].iter().sum(), rows[position])
+    let own = tape.slice(all, axis, rows[..position].iter().sum(), rows[position]);
+    // Keys and values may be repeated for several heads of queries.
+    fold_to(tape, own, inputs[position])
 }
 
 /// Adds up a gradient over the dimensions along which `of` was repeated, in single precision, from

@@ -15,20 +15,30 @@ pub(crate) fn of_node(nodes: &[Node], node: &Node) -> u64 {
             let inner = shape.iter().rev().nth(usize::from(*transpose_a)).copied().unwrap_or(1);
             written.saturating_mul(inner).saturating_mul(2)
         }
-        Op::Unary(_) | Op::Binary(_) => written,
+        Op::RoutedMatMul { .. } => {
+            let inner = input(0).and_then(|ty| ty.shape.last()).copied().unwrap_or(1);
+            written.saturating_mul(inner).saturating_mul(2)
+        }
+        Op::RoutedMatMulGrad => {
+            let width = node.inputs.get(1).and_then(|id| nodes[id.index()].ty.shape.last()).copied().unwrap_or(1);
+            read.saturating_mul(width).saturating_mul(2)
+        }
+        Op::Unary(_) | Op::Binary(_) | Op::Powers { .. } => written,
         Op::Sum { .. } => read,
-        Op::ScatterAdd => node.inputs.get(1).map_or(0, |id| nodes[id.index()].ty.elements()),
+        Op::ScatterAdd | Op::AddAlong => node.inputs.get(1).map_or(0, |id| nodes[id.index()].ty.elements()),
         Op::NormStatistics { .. }
         | Op::Normalize
-        | Op::NormalizeGradInput
+        | Op::NormalizeGradInput { .. }
         | Op::NormalizeGradGain
         | Op::Softmax { .. }
         | Op::SoftmaxGrad
         | Op::CrossEntropy
         | Op::CrossEntropyGrad => read.saturating_mul(5),
+        Op::TopK => read.saturating_mul(node.ty.shape.last().copied().unwrap_or(1)),
         Op::Attention { causal } => attention(nodes, node, *causal, 2),
         Op::AttentionGrad { causal } => attention(nodes, node, *causal, 5),
-        Op::Input { .. } | Op::Constant(_) | Op::Concat { .. } | Op::Gather => 0,
+        Op::Input { .. } | Op::Constant(_) | Op::Concat { .. } => 0,
+        Op::Positions | Op::Gather | Op::TakeAlong => 0,
         Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Convert => 0,
     }
 }

@@ -228,14 +228,40 @@ impl Tape {
         self.shaped(Op::Gather, &[table, indices], &shape)
     }
 
-    /// Layer normalisation over the last dimension.
-    pub fn layer_norm(&mut self, x: NodeId, gain: NodeId, bias: NodeId) -> NodeId {
+    /// Normalisation over the last dimension: with a bias layer normalisation, without one that of the root mean square.
+    pub fn normalize(&mut self, x: NodeId, gain: NodeId, bias: Option<NodeId>, epsilon: f64) -> NodeId {
         let shape = self.shape(x).to_vec();
         let mut pair = shape.clone();
         pair[shape.len() - 1] = 2;
-        let epsilon = self.precision.nearest(1e-5);
-        let statistics = self.shaped(Op::NormStatistics { epsilon }, &[x], &pair);
-        self.shaped(Op::Normalize, &[x, statistics, gain, bias], &shape)
+        let epsilon = self.precision.nearest(epsilon);
+        let statistics = self.shaped(Op::NormStatistics { epsilon, rms: bias.is_none() }, &[x], &pair);
+        let inputs: Vec<NodeId> = [x, statistics, gain].into_iter().chain(bias).collect();
+        self.shaped(Op::Normalize, &inputs, &shape)
+    }
+
+    /// 1 where a tensor is more than 0, else 0.
+    pub fn step(&mut self, x: NodeId) -> NodeId {
+        self.unary(Unary::Step, x)
+    }
+
+    /// 1 less a tensor.
+    pub fn complement(&mut self, x: NodeId) -> NodeId {
+        let one = self.constant(1.0, &[]);
+        self.binary(Binary::Sub, one, x)
+    }
+
+    /// The columns of the largest elements of each row, the largest first.
+    pub fn top_k(&mut self, x: NodeId, k: u64) -> NodeId {
+        let mut shape = self.shape(x).to_vec();
+        let last = shape.len() - 1;
+        shape[last] = k;
+        self.push(Op::TopK, vec![x], TensorType::new(DType::I32, &shape))
+    }
+
+    /// Elements of each row, by their columns.
+    pub fn take_along(&mut self, x: NodeId, columns: NodeId) -> NodeId {
+        let shape = self.shape(columns).to_vec();
+        self.shaped(Op::TakeAlong, &[x, columns], &shape)
     }
 
     /// Numbers of a given shape, for operations that need no inference of their own.

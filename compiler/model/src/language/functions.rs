@@ -1,11 +1,13 @@
 //! The functions of the language: names, arguments, what they need of shapes, and what they add to the tape.
 
-use super::evaluator::{Evaluator, Reported};
-use super::operators::{elementwise, not_numbers};
-use super::products;
+use super::evaluator::{Evaluator, Reported, TOO_LARGE};
+use super::operators::{elementwise, not_alike, not_numbers};
 use super::value::{Operand, Value};
+use super::{products, routing};
+use crate::Tape;
 use crate::graph::composed;
-use pipe_ir::graph::{DType, Op, Unary};
+use pipe_ir::graph::{Binary, DType, Double, Op, Unary};
+use pipe_ir::ids::NodeId;
 use pipe_syntax::ast::{Call, Expr, ExprKind};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::errors::{named_argument, no_result, unknown_function, wrong_count};
@@ -42,16 +44,22 @@ const FUNCTIONS: &[Function] = &[
         make: products::matmul,
     },
     Function {
+        name: "routed_matmul",
+        doc: "Each row times the matrix that its route names: `x[.., k]`, `w[e, k, n]` and `routes[..]` give `[.., n]`.",
+        usage: &["x", "w", "routes"],
+        make: routing::routed_matmul,
+    },
+    Function {
         name: "exp",
-        doc: "e to the power of each element.",
+        doc: "e to the power of each element, or of a number.",
         usage: &["x"],
-        make: |evaluator, given| unary(evaluator, given, Unary::Exp),
+        make: |evaluator, given| of_number_or_tensor(evaluator, given, Unary::Exp, f64::exp),
     },
     Function {
         name: "log",
-        doc: "The natural logarithm of each element.",
+        doc: "The natural logarithm of each element, or of a number.",
         usage: &["x"],
-        make: |evaluator, given| unary(evaluator, given, Unary::Log),
+        make: |evaluator, given| of_number_or_tensor(evaluator, given, Unary::Log, f64::ln),
     },
     Function {
         name: "tanh",
@@ -65,22 +73,57 @@ const FUNCTIONS: &[Function] = &[
         usage: &["x"],
         make: |evaluator, given| unary(evaluator, given, Unary::Relu),
     },
-    Function { name: "sqrt", doc: "The square root of each element, or of a number.", usage: &["x"], make: sqrt },
+    Function {
+        name: "sqrt",
+        doc: "The square root of each element, or of a number.",
+        usage: &["x"],
+        make: |evaluator, given| of_number_or_tensor(evaluator, given, Unary::Sqrt, f64::sqrt),
+    },
+    Function {
+        name: "sin",
+        doc: "The sine of each element, or of a number.",
+        usage: &["x"],
+        make: |evaluator, given| of_number_or_tensor(evaluator, given, Unary::Sin, f64::sin),
+    },
+    Function {
+        name: "cos",
+        doc: "The cosine of each element, or of a number.",
+        usage: &["x"],
+        make: |evaluator, given| of_number_or_tensor(evaluator, given, Unary::Cos, f64::cos),
+    },
+    Function {
+        name: "sigmoid",
+        doc: "1 / (1 + e^-x) of each element.",
+        usage: &["x"],
+        make: |evaluator, given| composition(evaluator, given, composed::sigmoid),
+    },
+    Function {
+        name: "silu",
+        doc: "Each element times its sigmoid (arXiv 1702.03118).",
+        usage: &["x"],
+        make: |evaluator, given| composition(evaluator, given, composed::silu),
+    },
     Function {
         name: "gelu",
         doc: "Each element times the share of a normal distribution below it, in the tanh form (arXiv 1606.08415).",
         usage: &["x"],
-        make: gelu,
+        make: |evaluator, given| composition(evaluator, given, composed::gelu),
+    },
+    Function {
+        name: "where",
+        doc: "Elements of `a` where `condition` is more than 0, elsewhere those of `b`; shapes broadcast.",
+        usage: &["condition", "a", "b"],
+        make: where_,
     },
     Function {
         name: "min",
-        doc: "The smaller of two numbers.",
+        doc: "The smaller of two numbers, or of each two elements.",
         usage: &["x", "y"],
         make: |evaluator, given| extreme(evaluator, given, false),
     },
     Function {
         name: "max",
-        doc: "The larger of two numbers.",
+        doc: "The larger of two numbers, or of each two elements.",
         usage: &["x", "y"],
         make: |evaluator, given| extreme(evaluator, given, true),
     },
@@ -92,11 +135,35 @@ const FUNCTIONS: &[Function] = &[
     },
     Function {
         name: "sum",
-        doc: "Adds up along an axis, which then has size 1.",
-        usage: &["x", "axis"],
-        make: |evaluator, given| sum(evaluator, given).map(Value::Tensor),
+        doc: "Adds up along an axis, which then has size 1; without an axis, all elements.",
+        usage: &["x", "axis?"],
+        make: |evaluator, given| reduced(evaluator, given, |tape, x, axis| tape.sum(x, axis)),
     },
-    Function { name: "mean", doc: "The mean along an axis, which then has size 1.", usage: &["x", "axis"], make: mean },
+    Function {
+        name: "mean",
+        doc: "The mean along an axis, which then has size 1; without an axis, of all elements.",
+        usage: &["x", "axis?"],
+        make: |evaluator, given| reduced(evaluator, given, composed::mean),
+    },
+    Function {
+        name: "amax",
+        doc: "The largest element along an axis, which then has size 1; without an axis, of all elements.",
+        usage: &["x", "axis?"],
+        make: |evaluator, given| reduced(evaluator, given, composed::amax),
+    },
+    Function {
+        name: "broadcast",
+        doc: "A tensor or a number, repeated to a shape.",
+        usage: &["x", "[sizes]"],
+        make: broadcast,
+    },
+    Function { name: "positions", doc: "0, 1, 2, .. as a tensor `[n]`.", usage: &["n"], make: positions },
+    Function {
+        name: "powers",
+        doc: "1, base, base * base, .. as a tensor `[n]`, computed in double precision.",
+        usage: &["base", "n"],
+        make: powers,
+    },
     Function { name: "reshape", doc: "The same elements in another shape.", usage: &["x", "[sizes]"], make: reshape },
     Function {
         name: "transpose",
@@ -142,15 +209,51 @@ const FUNCTIONS: &[Function] = &[
     },
     Function {
         name: "layer_norm",
-        doc: "Normalizes along the last axis, then multiplies by `gain` and adds `bias`.",
-        usage: &["x", "gain", "bias"],
+        doc: "Normalizes along the last axis, then multiplies by `gain` and adds `bias`; `epsilon` is 0.00001 if not said.",
+        usage: &["x", "gain", "bias", "epsilon?"],
         make: products::layer_norm,
+    },
+    Function {
+        name: "rms_norm",
+        doc: "Divides by the root mean square along the last axis, then multiplies by `gain`; `epsilon` as in `layer_norm`.",
+        usage: &["x", "gain", "epsilon?"],
+        make: products::rms_norm,
+    },
+    Function {
+        name: "rotary",
+        doc: "Turns each pair of elements i and n/2 + i of a row by an angle: `x[.., m, n]`, `angles[m, n/2]`.",
+        usage: &["x", "angles"],
+        make: products::rotary,
     },
     Function {
         name: "gather",
         doc: "Rows of a table, by whole numbers: `table[n, m]` and `indices[..]` give `[.., m]`.",
         usage: &["table", "indices"],
         make: products::gather,
+    },
+    Function {
+        name: "scatter_add",
+        doc: "Adds rows to a table of zeros, by whole numbers: `indices[..]` and `x[.., m]` give `[n, m]`.",
+        usage: &["indices", "x", "n"],
+        make: routing::scatter_add,
+    },
+    Function {
+        name: "top_k",
+        doc: "The columns of the k largest elements along the last axis, the largest first: `x[.., n]` gives `i32[.., k]`.",
+        usage: &["x", "k"],
+        make: routing::top_k,
+    },
+    Function {
+        name: "take_along",
+        doc: "Elements of each row by their columns: `x[.., n]` and `columns[.., k]` give `[.., k]`.",
+        usage: &["x", "columns"],
+        make: routing::take_along,
+    },
+    Function {
+        name: "add_along",
+        doc: "Zeros `[.., n]`, to which elements are added in columns: `columns[.., k]` and `x[.., k]`.",
+        usage: &["columns", "x", "n"],
+        make: routing::add_along,
     },
     Function {
         name: "cross_entropy",
@@ -197,13 +300,19 @@ pub(super) fn call(evaluator: &mut Evaluator<'_>, call: &Call) -> Value {
 
 fn wrong_arguments(function: &Function, call: &Call) -> Option<Diagnostic> {
     let (given, wanted) = (call.arguments.len(), function.usage.len());
+    let least = function.usage.iter().filter(|name| !name.ends_with('?')).count();
     let is_open = function.usage.last().is_some_and(|last| last.ends_with(".."));
     let usage = format!("write `{}({})`", function.name, function.usage.join(", "));
     let diagnostic = if let Some(name) = call.arguments.iter().find_map(|argument| argument.name.as_ref()) {
         named_argument(call, name)
-    } else if given < wanted || given > wanted && !is_open {
-        let (least, plural) = (if is_open { "at least " } else { "" }, if wanted == 1 { "" } else { "s" });
-        wrong_count(call, &format!("{least}{wanted} argument{plural}"))
+    } else if given < least || given > wanted && !is_open {
+        let plural = if wanted == 1 { "" } else { "s" };
+        let count = match (is_open, least < wanted) {
+            (true, _) => format!("at least {wanted}"),
+            (false, true) => format!("{least} or {wanted}"),
+            (false, false) => wanted.to_string(),
+        };
+        wrong_count(call, &format!("{count} argument{plural}"))
     } else {
         return None;
     };
@@ -236,7 +345,7 @@ impl Arguments<'_> {
     }
 
     /// An axis of a tensor; negative ones count from the end.
-    fn axis(&self, evaluator: &mut Evaluator<'_>, position: usize, x: Operand) -> Result<usize, Reported> {
+    pub(super) fn axis(&self, evaluator: &mut Evaluator<'_>, position: usize, x: Operand) -> Result<usize, Reported> {
         let rank = evaluator.tape.shape(x.node).len();
         let (value, span) = self.values[position];
         let axis = evaluator.integer((value, span))?;
@@ -252,30 +361,75 @@ impl Arguments<'_> {
     }
 }
 
+/// A number by its place, or what stands for it where it is not given.
+pub(super) fn number_or(
+    evaluator: &mut Evaluator<'_>,
+    given: &Arguments<'_>,
+    position: usize,
+    default: f64,
+) -> Result<f64, Reported> {
+    let Some((value, span)) = given.values.get(position).copied() else { return Ok(default) };
+    match (value, value.to_f64()) {
+        (Value::Number(_), Some(number)) => Ok(number),
+        _ => evaluator.fail(value.is_not(span, "a number")),
+    }
+}
+
 fn unary(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>, function: Unary) -> Made {
     let x = given.numbers(evaluator, 0)?;
     Ok(elementwise(evaluator, function, x))
 }
 
-fn sqrt(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
+/// A function of numbers, and of tensors.
+fn of_number_or_tensor(
+    evaluator: &mut Evaluator<'_>,
+    given: &Arguments<'_>,
+    function: Unary,
+    of_number: fn(f64) -> f64,
+) -> Made {
     let (value, span) = given.values[0];
     if let Value::Tensor(_) = value {
-        return unary(evaluator, given, Unary::Sqrt);
+        return unary(evaluator, given, function);
     }
-    Ok(match value.to_f64() {
-        Some(number) if number >= 0.0 => Value::Number(Number::Decimal(number.sqrt())),
-        Some(number) => evaluator.report(no_result(given.span, format!("{number} is negative: it has no square root"))),
-        None => evaluator.report(value.is_not(span, "a number")),
-    })
+    let Some(number) = value.to_f64() else { return evaluator.fail(value.is_not(span, "a number")) };
+    let result = of_number(number);
+    if result.is_finite() {
+        return Ok(Value::Number(Number::Decimal(result)));
+    }
+    let message = match function {
+        Unary::Sqrt => format!("{number} is negative: it has no square root"),
+        Unary::Log => format!("{number} has no logarithm"),
+        _ => format!("`{}({number})` is too large for a number", function.word()),
+    };
+    evaluator.fail(no_result(given.span, message))
 }
 
-fn gelu(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
+/// A function of one tensor that others compose.
+fn composition(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>, compose: fn(&mut Tape, NodeId) -> NodeId) -> Made {
     let x = given.numbers(evaluator, 0)?;
-    Ok(Value::Tensor(composed::gelu(evaluator.tape, x.node)))
+    Ok(Value::Tensor(compose(evaluator.tape, x.node)))
+}
+
+fn where_(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
+    let condition = given.numbers(evaluator, 0)?;
+    let (a, b) = (given.numbers(evaluator, 1)?, given.numbers(evaluator, 2)?);
+    fit(evaluator, "where", condition, a)?;
+    fit(evaluator, "where", condition, b)?;
+    fit(evaluator, "where", a, b)?;
+    let chosen = composed::choose(evaluator.tape, condition.node, a.node, b.node);
+    evaluator.made(chosen, given.span)
 }
 
 fn extreme(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>, largest: bool) -> Made {
     let (a, b) = (given.values[0], given.values[1]);
+    if matches!(a.0, Value::Tensor(_)) || matches!(b.0, Value::Tensor(_)) {
+        let (a, b) = (given.numbers(evaluator, 0)?, given.numbers(evaluator, 1)?);
+        fit(evaluator, if largest { "max" } else { "min" }, a, b)?;
+        let (above, below) = if largest { (a, b) } else { (b, a) };
+        let difference = evaluator.tape.binary(Binary::Sub, above.node, below.node);
+        let chosen = composed::choose(evaluator.tape, difference, a.node, b.node);
+        return evaluator.made(chosen, given.span);
+    }
     let (Value::Number(one), Value::Number(other)) = (a.0, b.0) else {
         let (value, span) = if a.0.to_f64().is_none() { a } else { b };
         return evaluator.fail(value.is_not(span, "a number"));
@@ -290,30 +444,89 @@ fn size(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
     Ok(Value::whole(i64::try_from(evaluator.tape.shape(x.node)[axis]).unwrap_or(i64::MAX)))
 }
 
-fn sum(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Result<pipe_ir::ids::NodeId, Reported> {
+/// A reduction along an axis, or over all elements, of which then one without axes is made.
+fn reduced(
+    evaluator: &mut Evaluator<'_>,
+    given: &Arguments<'_>,
+    reduce: impl Fn(&mut Tape, NodeId, usize) -> NodeId,
+) -> Made {
     let x = given.numbers(evaluator, 0)?;
-    let axis = given.axis(evaluator, 1, x)?;
-    Ok(evaluator.tape.sum(x.node, axis))
+    if given.values.len() > 1 {
+        let axis = given.axis(evaluator, 1, x)?;
+        return Ok(Value::Tensor(reduce(evaluator.tape, x.node, axis)));
+    }
+    let elements = evaluator.tape.ty(x.node).elements();
+    let row = evaluator.tape.reshape(x.node, &[elements]);
+    let one = reduce(evaluator.tape, row, 0);
+    Ok(Value::Tensor(evaluator.tape.reshape(one, &[])))
 }
 
-fn mean(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
+fn broadcast(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
     let x = given.numbers(evaluator, 0)?;
-    let axis = given.axis(evaluator, 1, x)?;
-    Ok(Value::Tensor(composed::mean(evaluator.tape, x.node, axis)))
+    let shape = sizes(evaluator, given, "broadcast")?;
+    let ones = evaluator.tape.constant(1.0, &shape);
+    if pipe_ir::graph::broadcast(evaluator.tape.shape(x.node), &shape).as_ref() != Some(&shape) {
+        let message = format!("{} cannot be repeated to this shape", evaluator.tape.ty(x.node));
+        let span = given.written[1].span;
+        let diagnostic = Diagnostic::error(Code::ShapeMismatch, span, "this shape", message);
+        let help = "shapes are compared from the right: a size that is repeated is 1 or missing";
+        return evaluator.fail(x.label(evaluator.tape, diagnostic).help(help));
+    }
+    let repeated = evaluator.tape.binary(Binary::Mul, x.node, ones);
+    evaluator.made(repeated, given.span)
+}
+
+/// The most positions that single precision tells apart.
+const MOST_POSITIONS: u64 = 1 << 24;
+
+fn positions(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
+    let n = evaluator.size(given.values[0])?;
+    if n > MOST_POSITIONS && evaluator.tape.precision() == DType::F32 {
+        let message = format!("{n} positions are more than single precision can tell apart");
+        let error = Diagnostic::error(Code::OutOfRange, given.span, "these positions", message);
+        return evaluator.fail(error.help(format!("it counts to {MOST_POSITIONS}; `precision f64` counts further")));
+    }
+    Ok(Value::Tensor(evaluator.tape.shaped(Op::Positions, &[], &[n])))
+}
+
+fn powers(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
+    let base = number_or(evaluator, given, 0, 1.0)?;
+    let n = evaluator.size(given.values[1])?;
+    let last = evaluator.tape.precision().nearest(base.abs().powf(n.saturating_sub(1) as f64));
+    if !last.is_finite() {
+        let message = format!("{base} to the power of {} is too large", n - 1);
+        let error = Diagnostic::error(Code::OutOfRange, given.span, "the last of these", message);
+        return evaluator.fail(error.help(TOO_LARGE));
+    }
+    Ok(Value::Tensor(evaluator.tape.shaped(Op::Powers { base: Double(base) }, &[], &[n])))
+}
+
+/// Reports two tensors whose shapes do not broadcast.
+fn fit(evaluator: &mut Evaluator<'_>, function: &str, a: Operand, b: Operand) -> Result<(), Reported> {
+    match not_alike(evaluator, function, a, b) {
+        Some(diagnostic) => evaluator.fail(diagnostic),
+        None => Ok(()),
+    }
+}
+
+/// The sizes that a function is given as its second argument.
+fn sizes(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>, function: &str) -> Result<Vec<u64>, Reported> {
+    let written = given.written[1];
+    let ExprKind::List(sizes) = &written.kind else {
+        let message = format!("`{function}` wants a list of sizes, such as `[rows, hidden]`");
+        return evaluator.fail(Diagnostic::error(Code::WrongType, written.span, "this is no list", message));
+    };
+    evaluator.shape(sizes, written.span)
 }
 
 fn reshape(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
     let x = given.any(evaluator, 0)?;
-    let written = given.written[1];
-    let ExprKind::List(sizes) = &written.kind else {
-        let message = "`reshape` wants a list of sizes, such as `[rows, hidden]`";
-        return evaluator.fail(Diagnostic::error(Code::WrongType, written.span, "this is no list", message));
-    };
-    let shape = evaluator.shape(sizes, written.span)?;
+    let shape = sizes(evaluator, given, "reshape")?;
     let (before, after) = (evaluator.tape.ty(x.node).elements(), shape.iter().product::<u64>());
     if before != after {
         let message = format!("{} has {before} elements, but the new shape has {after}", evaluator.tape.ty(x.node));
-        let diagnostic = Diagnostic::error(Code::ShapeMismatch, written.span, format!("{after} elements"), message);
+        let diagnostic =
+            Diagnostic::error(Code::ShapeMismatch, given.written[1].span, format!("{after} elements"), message);
         return evaluator.fail(diagnostic.label(x.span, format!("{before} elements")));
     }
     Ok(Value::Tensor(evaluator.tape.reshape(x.node, &shape)))

@@ -12,6 +12,7 @@ mod layer;
 mod operators;
 mod parts;
 mod products;
+mod routing;
 mod ties;
 mod value;
 

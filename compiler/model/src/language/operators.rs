@@ -2,8 +2,11 @@
 
 use super::evaluator::{Evaluator, symbol};
 use super::value::{Operand, Value};
+use crate::Tape;
+use crate::graph::composed;
 use crate::graph::tape::is_number;
 use pipe_ir::graph::{Binary, Unary, broadcast};
+use pipe_ir::ids::NodeId;
 use pipe_syntax::ast::{BinaryOp, UnaryOp};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::expr::errors::no_result;
@@ -85,26 +88,42 @@ pub(super) fn numbers(operator: BinaryOp, left: Number, right: Number) -> Option
 }
 
 fn tensors(evaluator: &mut Evaluator<'_>, operator: BinaryOp, a: Placed, b: Placed, span: Span) -> Value {
-    let function = match operator {
-        BinaryOp::Add => Binary::Add,
-        BinaryOp::Subtract => Binary::Sub,
-        BinaryOp::Multiply => Binary::Mul,
-        BinaryOp::Divide => Binary::Div,
+    let function: fn(&mut Tape, NodeId, NodeId) -> NodeId = match operator {
+        BinaryOp::Add => |tape, a, b| tape.binary(Binary::Add, a, b),
+        BinaryOp::Subtract => |tape, a, b| tape.binary(Binary::Sub, a, b),
+        BinaryOp::Multiply => |tape, a, b| tape.binary(Binary::Mul, a, b),
+        BinaryOp::Divide => |tape, a, b| tape.binary(Binary::Div, a, b),
+        BinaryOp::Greater => composed::greater,
+        BinaryOp::Less => |tape, a, b| composed::greater(tape, b, a),
+        BinaryOp::GreaterEqual => |tape, a, b| composed::at_least(tape, a, b),
+        BinaryOp::LessEqual => |tape, a, b| composed::at_least(tape, b, a),
+        BinaryOp::Equal => composed::equal,
+        BinaryOp::NotEqual => |tape, a, b| {
+            let equal = composed::equal(tape, a, b);
+            tape.complement(equal)
+        },
         _ => return evaluator.report(no_sense(operator.symbol(), &[a, b])),
     };
     let (Ok(a), Ok(b)) = (evaluator.tensor(a), evaluator.tensor(b)) else { return Value::Unknown };
     if let Some(diagnostic) = not_numbers(evaluator, a).or_else(|| not_numbers(evaluator, b)) {
         return evaluator.report(diagnostic);
     }
-    if broadcast(evaluator.tape.shape(a.node), evaluator.tape.shape(b.node)).is_none() {
-        let (left, right) = (evaluator.tape.ty(a.node), evaluator.tape.ty(b.node));
-        let message = format!("`{}` cannot join {left} and {right}", operator.symbol());
-        let diagnostic = b.label(evaluator.tape, a.error(evaluator.tape, Code::ShapeMismatch, message));
-        let help = "shapes are compared from the right: sizes must be equal, or one of them 1 or missing";
-        return evaluator.report(diagnostic.help(help));
+    if let Some(diagnostic) = not_alike(evaluator, operator.symbol(), a, b) {
+        return evaluator.report(diagnostic);
     }
-    let node = evaluator.tape.binary(function, a.node, b.node);
+    let node = function(evaluator.tape, a.node, b.node);
     evaluator.made(node, span).unwrap_or(Value::Unknown)
+}
+
+/// What is wrong with two tensors that do not broadcast against each other.
+pub(super) fn not_alike(evaluator: &Evaluator<'_>, function: &str, a: Operand, b: Operand) -> Option<Diagnostic> {
+    if broadcast(evaluator.tape.shape(a.node), evaluator.tape.shape(b.node)).is_some() {
+        return None;
+    }
+    let (left, right) = (evaluator.tape.ty(a.node), evaluator.tape.ty(b.node));
+    let message = format!("`{function}` cannot join {left} and {right}");
+    let diagnostic = b.label(evaluator.tape, a.error(evaluator.tape, Code::ShapeMismatch, message));
+    Some(diagnostic.help("shapes are compared from the right: sizes must be equal, or one of them 1 or missing"))
 }
 
 fn no_sense(symbol: &str, operands: &[Placed]) -> Diagnostic {

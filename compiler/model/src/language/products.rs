@@ -1,8 +1,9 @@
 //! Functions of several tensors that must fit each other: products, normalisation, tables, the loss.
 
 use super::evaluator::{Evaluator, Reported};
-use super::functions::Arguments;
+use super::functions::{self, Arguments};
 use super::value::{Operand, Value};
+use crate::graph::composed;
 use crate::graph::tape::Tape;
 use pipe_ir::graph::{Node, Op};
 use pipe_ir::ids::NodeId;
@@ -46,7 +47,7 @@ fn folded(tape: &mut Tape, a: NodeId, b: NodeId) -> NodeId {
 }
 
 /// The source of a transpose that swaps the last two axes.
-fn unswapped(tape: &Tape, id: NodeId) -> Option<NodeId> {
+pub(super) fn unswapped(tape: &Tape, id: NodeId) -> Option<NodeId> {
     let Node { op: Op::Transpose { permutation }, inputs, .. } = tape.node(id) else { return None };
     let rank = permutation.len();
     let mut swapped: Vec<u32> = (0..).take(rank).collect();
@@ -58,10 +59,11 @@ fn unswapped(tape: &Tape, id: NodeId) -> Option<NodeId> {
 pub(super) fn attention(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>, causal: bool) -> Made {
     let operands = [given.numbers(evaluator, 0)?, given.numbers(evaluator, 1)?, given.numbers(evaluator, 2)?];
     let [queries, keys, values] = operands;
-    let help = "queries are [.., m, w], keys and values [.., n, w]; sizes before them must be equal";
+    let help = "queries are [.., heads, m, w], keys and values [.., heads, n, w]; each head of keys is for one head of \
+                queries, or for equally many; all sizes before are equal";
     let [q, k, v] = operands.map(|operand| evaluator.tape.shape(operand.node).to_vec());
     let message = match (q.as_slice(), k.as_slice()) {
-        ([rows @ .., m, w], [other @ .., n, also_w]) if rows == other && w == also_w => {
+        ([rows @ .., m, w], [other @ .., n, also_w]) if shared_heads(rows, other).is_some() && w == also_w => {
             if causal && n < m {
                 Some((
                     queries,
@@ -84,28 +86,97 @@ pub(super) fn attention(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>, ca
         let diagnostic = mismatch(evaluator.tape, one, other, message, help);
         return evaluator.fail(diagnostic);
     }
-    let inputs = operands.map(|operand| operand.node);
-    let result = evaluator.tape.shaped(Op::Attention { causal }, &inputs, &q);
+    let [queries, keys, values] = operands.map(|operand| operand.node);
+    let ([leading @ .., rows, width], [of_keys @ .., columns, _]) = (q.as_slice(), k.as_slice()) else {
+        unreachable!("their shapes were just compared");
+    };
+    let sharing = shared_heads(leading, of_keys).unwrap_or(1);
+    if sharing == 1 {
+        let result = evaluator.tape.shaped(Op::Attention { causal }, &[queries, keys, values], &q);
+        return evaluator.made(result, given.span);
+    }
+    // Heads of queries that share one of keys are an axis of their own, along which keys and values are repeated.
+    let grouped = |heads: u64, rows: u64| [of_keys, &[heads, rows, *width]].concat();
+    let queries = evaluator.tape.reshape(queries, &grouped(sharing, *rows));
+    let [keys, values] = [keys, values].map(|tensor| evaluator.tape.reshape(tensor, &grouped(1, *columns)));
+    let inputs = [queries, keys, values];
+    let result = evaluator.tape.shaped(Op::Attention { causal }, &inputs, &grouped(sharing, *rows));
+    let result = evaluator.tape.reshape(result, &q);
     evaluator.made(result, given.span)
+}
+
+/// How many heads of queries share each head of keys, where these are the sizes before the last two axes.
+fn shared_heads(queries: &[u64], keys: &[u64]) -> Option<u64> {
+    match (queries, keys) {
+        _ if queries == keys => Some(1),
+        ([before @ .., heads], [also @ .., of_keys]) if before == also && heads.is_multiple_of(*of_keys) => {
+            Some(heads / of_keys)
+        }
+        _ => None,
+    }
 }
 
 /// Layer normalisation over the last axis.
 pub(super) fn layer_norm(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
+    normalize(evaluator, given, "layer_norm", true)
+}
+
+/// The same by the root mean square (arXiv 1910.07467).
+pub(super) fn rms_norm(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
+    normalize(evaluator, given, "rms_norm", false)
+}
+
+/// What is added to a variance unless a layer says otherwise.
+const EPSILON: f64 = 1e-5;
+
+fn normalize(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>, name: &str, biased: bool) -> Made {
     let x = given.numbers(evaluator, 0)?;
-    let (gain, bias) = (given.numbers(evaluator, 1)?, given.numbers(evaluator, 2)?);
+    let gain = given.numbers(evaluator, 1)?;
+    let bias = if biased { Some(given.numbers(evaluator, 2)?) } else { None };
+    let position = if biased { 3 } else { 2 };
+    let epsilon = functions::number_or(evaluator, given, position, EPSILON)?;
+    if epsilon < 0.0 {
+        let (_, span) = given.values[position];
+        let message = format!("`epsilon` is {epsilon}; it is added to a variance, and cannot be negative");
+        return evaluator.fail(Diagnostic::error(Code::OutOfRange, span, "this number", message));
+    }
     let Some(width) = evaluator.tape.shape(x.node).last().copied() else {
-        let message = "`layer_norm` works along the last axis, but this tensor has none";
+        let message = format!("`{name}` works along the last axis, but this tensor has none");
         return evaluator.fail(x.error(evaluator.tape, Code::ShapeMismatch, message));
     };
-    for part in [gain, bias] {
+    for part in [Some(gain), bias].into_iter().flatten() {
         if evaluator.tape.shape(part.node) != [width] {
-            let message = format!("gain and bias of `layer_norm` must have the shape [{width}] of the last axis");
-            let help = "declare it as `weight gain: [hidden] = ones` or `weight bias: [hidden] = zeros`";
+            let what = if biased { "gain and bias" } else { "the gain" };
+            let message = format!("{what} of `{name}` must have the shape [{width}] of the last axis");
+            let help = if biased {
+                "declare it as `weight gain: [hidden] = ones` or `weight bias: [hidden] = zeros`"
+            } else {
+                "declare it as `weight gain: [hidden] = ones`"
+            };
             let diagnostic = mismatch(evaluator.tape, part, x, message, help);
             return evaluator.fail(diagnostic);
         }
     }
-    Ok(Value::Tensor(evaluator.tape.layer_norm(x.node, gain.node, bias.node)))
+    let bias = bias.map(|bias| bias.node);
+    Ok(Value::Tensor(evaluator.tape.normalize(x.node, gain.node, bias, epsilon)))
+}
+
+/// Pairs of each row, turned by angles.
+pub(super) fn rotary(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
+    let (x, angles) = (given.numbers(evaluator, 0)?, given.numbers(evaluator, 1)?);
+    let fits = match (evaluator.tape.shape(x.node), evaluator.tape.shape(angles.node)) {
+        ([.., rows, width], [positions, half]) => rows == positions && *width == 2 * half,
+        _ => false,
+    };
+    if !fits {
+        let (left, right) = (evaluator.tape.ty(x.node), evaluator.tape.ty(angles.node));
+        let message = format!("`rotary` cannot turn {left} by {right}");
+        let help = "there is an angle for each position and each pair: `x[.., m, n]`, `angles[m, n / 2]`";
+        let diagnostic = mismatch(evaluator.tape, x, angles, message, help);
+        return evaluator.fail(diagnostic);
+    }
+    let turned = composed::rotary(evaluator.tape, x.node, angles.node);
+    evaluator.made(turned, given.span)
 }
 
 /// Rows of a table.

@@ -274,6 +274,8 @@ impl<'a> Cutting<'a> {
             Op::CrossEntropy => self.cross_entropy(id, node, &states),
             Op::Concat { axis } => self.concat(id, node, *axis as usize),
             Op::Gather => self.gather(id, node, &states),
+            Op::TopK | Op::TakeAlong | Op::AddAlong => self.along(id, node, &states),
+            Op::RoutedMatMul { .. } => self.routed(id, node, &states),
             _ => match states[0] {
                 State::Cut(along) => self.of_one(id, node, along),
                 State::Same | State::Mean => Err(self.refuse(id, "it mixes positions of the sequence")),

@@ -37,6 +37,7 @@ impl Cutting<'_> {
         let zero = match function {
             Binary::Add | Binary::Sub => masked[0] && masked[1],
             Binary::Mul => masked[0] || masked[1],
+            Binary::Mask => masked[0] || masked[1],
             // What is zero in both becomes NaN.
             Binary::Div => masked[0] && !masked[1],
         };
@@ -222,6 +223,32 @@ impl Cutting<'_> {
                 Ok(self.push(node, inputs, *along))
             }
             _ => Err(self.refuse(id, "rows are looked up among positions of the sequence")),
+        }
+    }
+
+    /// What looks at each row alone.
+    pub(super) fn along(&mut self, id: NodeId, node: &Node, states: &[State]) -> Cut<(NodeId, State)> {
+        let rank = self.rank(node.inputs[0]);
+        match states {
+            [State::Cut(along), others @ ..]
+                if along.axis + 1 < rank
+                    && along.columns.is_none()
+                    && others.iter().all(|state| *state == states[0]) =>
+            {
+                let inputs = node.inputs.iter().map(|input| self.image(*input)).collect();
+                Ok(self.push(node, inputs, *along))
+            }
+            _ => Err(self.refuse(id, "columns are looked up along the sequence")),
+        }
+    }
+
+    pub(super) fn routed(&mut self, id: NodeId, node: &Node, states: &[State]) -> Cut<(NodeId, State)> {
+        match states {
+            [State::Cut(rows), State::Same, State::Cut(routes)] if rows == routes && rows.columns.is_none() => {
+                let inputs = node.inputs.iter().map(|input| self.image(*input)).collect();
+                Ok(self.push(node, inputs, *rows))
+            }
+            _ => Err(self.refuse(id, "rows and their routes have the sequence along different axes")),
         }
     }
 }

@@ -33,10 +33,10 @@ pub(super) enum Supply {
 pub(super) fn supply(tape: &Tape, id: NodeId) -> Supply {
     let op = &tape.node(id).op;
     match (op.class(), op) {
-        (_, Op::Constant(_)) => Supply::Free,
+        (_, Op::Constant(_) | Op::Positions | Op::Powers { .. }) => Supply::Free,
         (_, Op::Input { .. }) if matches!(tape.leaf_of(id), Some(Leaf::Weight(_))) => Supply::Free,
         (Class::View, _) => Supply::View,
-        (Class::Elementwise | Class::Join, _) | (_, Op::Normalize | Op::Gather) => Supply::Cheap,
+        (Class::Elementwise | Class::Join, _) | (_, Op::Normalize | Op::Gather | Op::TakeAlong) => Supply::Cheap,
         (Class::Source | Class::Product | Class::Sum | Class::Rows | Class::Indexed, _) => Supply::Dear,
     }
 }

@@ -108,6 +108,7 @@ fn function_text(number: usize, expression: &Expression) -> String {
                 Binary::Sub => format!("sub_{real}(v{a}, v{b})"),
                 Binary::Mul => format!("mul_{real}(v{a}, v{b})"),
                 Binary::Div => format!("v{a} / v{b}"),
+                Binary::Mask => format!("v{b} > 0 ? v{a} : 0"),
             },
         };
         let _ = writeln!(text, "    const {real} v{position} = {value};");
@@ -137,6 +138,8 @@ fn unary_text(unary: Unary, real: &str, x: &str) -> String {
         Unary::Reciprocal => format!("1 / {x}"),
         Unary::Relu => format!("{x} < 0 ? 0 : {x}"),
         Unary::Step => format!("{x} > 0 ? 1 : 0"),
+        Unary::Sin => format!("sin_{real}({x})"),
+        Unary::Cos => format!("cos_{real}({x})"),
     }
 }
 

@@ -11,6 +11,7 @@ mod elementwise;
 mod gemm;
 mod library;
 mod optimizer;
+mod routed;
 mod rows;
 #[cfg(test)]
 mod tests;
@@ -79,6 +80,7 @@ impl Sources {
             Kernel::Sum(sum) => vec![self.sum(sum)],
             Kernel::Rows(rows) => self.rows(rows),
             Kernel::Attention(attention) => self.attention(attention),
+            Kernel::Routed(routed) => self.routed(routed),
         }
     }
 

@@ -65,13 +65,25 @@ impl Sources {
         // Every row has its block, or blocks take several rows.
         let by_blocks = |most: u32| ([some_blocks(*rows, most), 1, 1], [by_teams.1[0], 1, 1]);
         let (file, shape, between, last) = match op {
-            RowOp::NormStatistics { epsilon } => {
-                ("norm_statistics_REAL_STORED_xLANES", by_teams, vec![], vec![number(kernel.dtype, *epsilon)])
+            RowOp::Positions => ("positions_REAL", by_blocks(1), vec![], vec![]),
+            RowOp::Powers { base } => ("powers_REAL", by_blocks(1), vec![], vec![Argument::F64(*base)]),
+            RowOp::TopK { k } => ("top_k_REAL_STORED", by_teams, vec![], vec![Argument::U64(*k)]),
+            RowOp::TakeAlong { k } => {
+                ("take_along_REAL_STORED", by_teams, vec![Argument::Error], vec![Argument::U64(*k)])
             }
-            RowOp::Normalize => ("normalize_REAL_STORED_RESULT_xLANES", by_teams, vec![], vec![]),
-            RowOp::NormalizeGradInput { joined } => {
-                let joined = vec![Argument::U32(u32::from(*joined))];
-                ("normalize_grad_input_REAL_STORED_RESULT_xLANES", by_teams, vec![], joined)
+            RowOp::AddAlong { k } => {
+                ("add_along_REAL_RESULT", by_teams, vec![Argument::Error], vec![Argument::U64(*k)])
+            }
+            RowOp::NormStatistics { epsilon, rms } => {
+                let last = vec![number(kernel.dtype, *epsilon), flag(*rms)];
+                ("norm_statistics_REAL_STORED_xLANES", by_teams, vec![], last)
+            }
+            RowOp::Normalize { biased } => {
+                ("normalize_REAL_STORED_RESULT_xLANES", by_teams, vec![], vec![flag(*biased)])
+            }
+            RowOp::NormalizeGradInput { joined, rms } => {
+                let last = vec![flag(*joined), flag(*rms)];
+                ("normalize_grad_input_REAL_STORED_RESULT_xLANES", by_teams, vec![], last)
             }
             RowOp::NormalizeGradGain => {
                 let (_, grid, block) = strips(1, *rows, *width);
@@ -94,7 +106,9 @@ impl Sources {
             RowOp::ScatterAdd { table } => return self.scatter_add(kernel, *table),
         };
         // What nothing is added to has an input as what is added, which nobody looks at.
-        let unread = kernel.inputs.last().filter(|_| matches!(op, RowOp::NormalizeGradInput { joined: false }));
+        let is_missing =
+            matches!(op, RowOp::NormalizeGradInput { joined: false, .. } | RowOp::Normalize { biased: false });
+        let unread = kernel.inputs.last().filter(|_| is_missing);
         let tensors = kernel.inputs.iter().chain(unread).chain([&kernel.out]).map(|at| Argument::Address(*at));
         let arguments = tensors.chain(between).chain(sizes()).chain(last).collect();
         let words = [
@@ -133,6 +147,10 @@ impl Sources {
     }
 }
 
+fn flag(is_set: bool) -> Argument {
+    Argument::U32(u32::from(is_set))
+}
+
 /// Of the tensors that are walked by groups: those with a row of elements for each row, gains and biases.
 fn lanes_of(kernel: &RowKernel) -> &'static str {
     let Signature { inputs, result, .. } = kernel.op.signature();
@@ -140,6 +158,7 @@ fn lanes_of(kernel: &RowKernel) -> &'static str {
         Extent::Rows => Some((at, kernel.stored)),
         Extent::Row => Some((at, kernel.dtype)),
         Extent::Pairs | Extent::Indices | Extent::One | Extent::Table | Extent::Named => None,
+        Extent::Columns | Extent::Chosen => None,
     });
     lanes(kernel.width, walked.chain((result == Extent::Rows).then_some((&kernel.out, kernel.result))))
 }

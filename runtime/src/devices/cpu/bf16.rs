@@ -84,6 +84,12 @@ impl Wide {
         Ok(wide)
     }
 
+    /// Room for so many numbers of a kernel in the place of its input number `position`.
+    pub(super) fn numbers<T>(&mut self, position: usize, elements: u64) -> Result<Region, Fault> {
+        let bytes = elements as usize * size_of::<T>();
+        Ok(self.room(position, bytes.div_ceil(size_of::<f32>()))?.part(0, bytes))
+    }
+
     /// Room for so many numbers in single precision.
     fn room(&mut self, room: usize, elements: usize) -> Result<Region, Fault> {
         let bytes = Bytes((elements * size_of::<f32>()) as u64);

@@ -112,7 +112,8 @@ pub fn makes_new_version(exec: &Exec) -> bool {
 pub(super) fn launch(kernel: Kernel, jit: &mut Jit) -> Result<Launch, RunError> {
     let loops = match &kernel {
         Kernel::Elementwise(elementwise) => Some(Loops::new(elementwise.clone(), jit.code(&elementwise.expression)?)),
-        Kernel::Gemm(_) | Kernel::Copy { .. } | Kernel::Sum(_) | Kernel::Rows(_) | Kernel::Attention(_) => None,
+        Kernel::Gemm(_) | Kernel::Copy { .. } | Kernel::Sum(_) | Kernel::Rows(_) => None,
+        Kernel::Attention(_) | Kernel::Routed(_) => None,
     };
     Ok(Launch { kernel, loops })
 }

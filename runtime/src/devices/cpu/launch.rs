@@ -3,7 +3,7 @@
 use super::compile::{Launch, launch};
 use super::jit::Jit;
 use super::number::{Number, with_numbers};
-use super::{attention, copy, foreign, norm, optimizer, softmax, sums};
+use super::{attention, copy, foreign, norm, optimizer, routed, rows_alone, softmax, sums};
 use crate::devices::cpu::bf16::{INPUTS, Wide};
 use crate::devices::cpu::{bf16, gather};
 use pipe_distributed::memory::Region;
@@ -155,6 +155,10 @@ impl Launcher {
                 let (arch, wide) = (self.arch, &mut self.wide);
                 return with_numbers!(kernel.dtype, N => attention::attention::<N>(arch, kernel, &|at| bases.from(at), wide));
             }
+            (Kernel::Routed(kernel), _) => {
+                let (wide, bases) = (&mut self.wide, &self.bases);
+                return with_numbers!(kernel.dtype, N => routed::routed::<N>(kernel, &|at| bases.from(at), wide));
+            }
             (Kernel::Rows(rows), _) => return with_numbers!(rows.dtype, N => self.rows::<N>(rows)),
         }
         Ok(())
@@ -185,24 +189,46 @@ impl Launcher {
         }
         let made = kernel.elements(signature.result);
         let rounded = self.wide.of_result(kernel.result, made)?;
-        let out = rounded.unwrap_or_else(|| self.bases.elements::<T>(kernel.out, made));
+        // Indices are no numbers of this type.
+        let written = if kernel.result.is_number() { made } else { 0 };
+        let out = rounded.unwrap_or_else(|| self.bases.elements::<T>(kernel.out, written));
         let out = out.numbers_mut::<T>();
         let x = |position: usize| {
             let count = kernel.elements(signature.inputs[position]);
             wide[position].unwrap_or_else(|| self.bases.elements::<T>(inputs[position], count))
         };
         let indices = |position: usize| self.bases.elements::<i32>(inputs[position], *rows);
+        let columns = |position: usize, k: u64| self.bases.elements::<i32>(inputs[position], rows * k);
         // What rows are added to.
-        if matches!(signature.result, Extent::Row | Extent::Table) && !kernel.accumulate {
+        let is_added_to =
+            matches!(signature.result, Extent::Row | Extent::Table) || matches!(op, RowOp::AddAlong { .. });
+        if is_added_to && !kernel.accumulate {
             out.fill(T::ZERO);
         }
         match op {
-            RowOp::NormStatistics { epsilon } => norm::statistics(arch, x(0).numbers(), w, T::of(*epsilon), out),
-            RowOp::Normalize => {
+            RowOp::Positions => rows_alone::positions(out),
+            RowOp::Powers { base } => rows_alone::powers(*base, out),
+            RowOp::TopK { k } => {
+                let chosen = self.bases.elements::<i32>(kernel.out, made);
+                rows_alone::top_k(x(0).numbers::<T>(), w, *k as usize, chosen.numbers_mut());
+            }
+            RowOp::TakeAlong { k } => {
+                rows_alone::take_along(x(0).numbers(), columns(1, *k).numbers(), w, *k as usize, out)?
+            }
+            RowOp::AddAlong { k } => {
+                rows_alone::add_along(columns(0, *k).numbers(), x(1).numbers(), w, *k as usize, out)?
+            }
+            RowOp::NormStatistics { epsilon, rms } => {
+                norm::statistics(arch, x(0).numbers(), w, T::of(*epsilon), *rms, out)
+            }
+            RowOp::Normalize { biased: false } => {
+                norm::scale(arch, x(0).numbers(), x(1).numbers(), x(2).numbers(), out)
+            }
+            RowOp::Normalize { biased: true } => {
                 norm::normalize(arch, x(0).numbers(), x(1).numbers(), x(2).numbers(), x(3).numbers(), out)
             }
-            RowOp::NormalizeGradInput { joined } => {
-                norm::grad_input(arch, x(0).numbers(), x(1).numbers(), x(2).numbers(), x(3).numbers(), out);
+            RowOp::NormalizeGradInput { rms, joined } => {
+                norm::grad_input(arch, x(0).numbers(), x(1).numbers(), x(2).numbers(), x(3).numbers(), *rms, out);
                 if *joined {
                     out.iter_mut().zip(x(4).numbers()).for_each(|(sum, own)| *sum += *own);
                 }

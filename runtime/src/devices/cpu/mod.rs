@@ -13,6 +13,8 @@ mod launch;
 mod norm;
 mod number;
 mod optimizer;
+mod routed;
+mod rows_alone;
 mod softmax;
 mod sums;
 

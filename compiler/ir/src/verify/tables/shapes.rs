@@ -5,7 +5,7 @@ use crate::graph::{Class, DType, Op, TensorType, broadcast};
 /// Checks the inputs and the result of an operation.
 pub(super) fn check(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Result<(), String> {
     let word = op.word();
-    if let Op::Constant(number) | Op::NormStatistics { epsilon: number } = op
+    if let Op::Constant(number) | Op::NormStatistics { epsilon: number, .. } = op
         && !ty.dtype.holds(*number)
     {
         return Err(format!("`{word}` holds {number:?}, which is not a finite number of type {}", ty.dtype));
@@ -32,6 +32,8 @@ fn result(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Option<TensorType
     let input = |position: usize| inputs[position];
     match op {
         Op::Input { .. } | Op::Constant(_) => Some(ty.clone()),
+        Op::Positions => (ty.dtype.is_float() && ty.shape.len() == 1).then(|| ty.clone()),
+        Op::Powers { base } => (ty.dtype.is_float() && ty.shape.len() == 1 && base.0.is_finite()).then(|| ty.clone()),
         Op::Unary(_) => Some(input(0).clone()),
         Op::Convert => {
             let to = match input(0).dtype {
@@ -43,6 +45,24 @@ fn result(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Option<TensorType
         }
         Op::Binary(_) => Some(TensorType { dtype: ty.dtype, shape: broadcast(&input(0).shape, &input(1).shape)? }),
         Op::MatMul { transpose_a, transpose_b } => product(input(0), input(1), *transpose_a, *transpose_b),
+        Op::RoutedMatMul { transpose } => {
+            let ([matrices, rows, columns], [leading @ .., width]) = (&input(1).shape[..], &input(0).shape[..]) else {
+                return None;
+            };
+            let (inner, to) = if *transpose { (columns, rows) } else { (rows, columns) };
+            let fits = width == inner && *matrices > 0 && is_routed(leading, input(2));
+            let dtype = of_factors(&inputs[..2])?;
+            fits.then(|| TensorType::new(dtype, &[leading, &[*to]].concat()))
+        }
+        Op::RoutedMatMulGrad => {
+            let ([leading @ .., inner], [other @ .., width]) = (&input(0).shape[..], &input(1).shape[..]) else {
+                return None;
+            };
+            let [matrices, ..] = ty.shape[..] else { return None };
+            let fits = leading == other && is_routed(leading, input(2));
+            let dtype = of_factors(&inputs[..2])?;
+            fits.then(|| TensorType::new(dtype, &[matrices, *inner, *width]))
+        }
         Op::Sum { axis } => resized(input(0), *axis, |_| Some(1)),
         Op::Reshape => (input(0).elements() == ty.elements() && input(0).dtype == ty.dtype).then(|| ty.clone()),
         Op::Transpose { permutation } => transposed(input(0), permutation),
@@ -55,8 +75,9 @@ fn result(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Option<TensorType
             let (_, leading) = input(0).shape.split_last()?;
             Some(TensorType::new(input(0).dtype, &[leading, &[2]].concat()))
         }
+        Op::Normalize if inputs.len() > 4 => None,
         Op::Normalize => normalized(input(0), input(1), &inputs[2..]),
-        Op::NormalizeGradInput => normalized(input(0), input(1), &inputs[2..3]).filter(|x| x == input(3)),
+        Op::NormalizeGradInput { .. } => normalized(input(0), input(1), &inputs[2..3]).filter(|x| x == input(3)),
         Op::NormalizeGradGain => {
             let x = normalized(input(0), input(1), &[]).filter(|x| x == input(2))?;
             Some(TensorType::new(x.dtype, &[*x.shape.last()?]))
@@ -80,12 +101,33 @@ fn result(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Option<TensorType
             let is_row = input(1).shape.last() == Some(&row);
             (is_row && is_indexed(input(1), input(0)) && ty.dtype == input(1).dtype).then(|| ty.clone())
         }
+        Op::TopK => {
+            let ([leading @ .., n], [rows @ .., k]) = (&input(0).shape[..], &ty.shape[..]) else { return None };
+            let fits = input(0).dtype.is_float() && leading == rows && k <= n;
+            fits.then(|| TensorType::new(DType::I32, &ty.shape))
+        }
+        Op::TakeAlong => {
+            let ([leading @ .., _], [rows @ .., _]) = (&input(0).shape[..], &input(1).shape[..]) else { return None };
+            let fits = input(0).dtype.is_float() && input(1).dtype == DType::I32 && leading == rows;
+            fits.then(|| TensorType::new(input(0).dtype, &input(1).shape))
+        }
+        Op::AddAlong => {
+            let ([leading @ .., _], [rows @ .., _]) = (&ty.shape[..], &input(0).shape[..]) else { return None };
+            let is_alike = input(0).shape == input(1).shape && input(0).dtype == DType::I32;
+            let fits = is_alike && leading == rows && ty.dtype.is_float() && ty.dtype == input(1).dtype;
+            fits.then(|| ty.clone())
+        }
         Op::CrossEntropy => is_indexed(input(0), input(1)).then(|| TensorType::new(input(0).dtype, &[])),
         Op::CrossEntropyGrad => {
             let is_scalar = *input(2) == TensorType::new(input(0).dtype, &[]);
             (is_indexed(input(0), input(1)) && is_scalar).then(|| input(0).clone())
         }
     }
+}
+
+/// Whether each row goes to a matrix.
+fn is_routed(leading: &[u64], routes: &TensorType) -> bool {
+    routes.dtype == DType::I32 && routes.shape == leading
 }
 
 /// Whether there is an index for each row of a tensor of numbers.
@@ -96,7 +138,9 @@ fn is_indexed(rows: &TensorType, indices: &TensorType) -> bool {
 
 fn attention(q: &TensorType, k: &TensorType, v: &TensorType, causal: bool) -> Option<TensorType> {
     let ((leading, m, w), (of_keys, n, also_w)) = (matrix(q, false)?, matrix(k, false)?);
-    let fits = k == v && leading == of_keys && w == also_w && (!causal || n >= m);
+    let repeats = |(own, of_keys): (&u64, &u64)| own == of_keys || *of_keys == 1;
+    let is_repeated = leading.len() == of_keys.len() && leading.iter().zip(of_keys).all(repeats);
+    let fits = k == v && is_repeated && w == also_w && (!causal || n >= m);
     let dtype = of_factors(&[q, k, v])?;
     fits.then(|| TensorType { dtype, shape: q.shape.clone() })
 }

@@ -1,7 +1,7 @@
-// With n = (x - mean) * rstd and g = dy * gain: rstd * (g - mean(g) - n * mean(g * n)), and `other` beside it if there is one.
+// With n = (x - mean) * rstd and g = dy * gain: rstd * (g - mean(g) - n * mean(g * n)), and `other` beside it if there is one. With `rms`, mean(g) counts as 0.
 extern "C" __global__ void __launch_bounds__(512, 2)
 normalize_grad_input_REAL_STORED_RESULT_xLANES(const STORED* x, const REAL* statistics, const REAL* gain, const STORED* dy, const STORED* other, RESULT* out, u64 rows,
-                                               u64 width, u32 joined) {
+                                               u64 width, u32 joined, u32 rms) {
     u64 row = (u64)blockIdx.x * blockDim.y + threadIdx.y;
     if (row >= rows) return;
     x += row * width;
@@ -23,7 +23,7 @@ normalize_grad_input_REAL_STORED_RESULT_xLANES(const STORED* x, const REAL* stat
             sum_gn += own * ((n[lane] - mean) * rstd);
         }
     }
-    REAL mean_g = team_sum_REAL(sum_g) / (REAL)(f64)width;
+    REAL mean_g = rms ? 0 : team_sum_REAL(sum_g) / (REAL)(f64)width;
     REAL mean_gn = team_sum_REAL(sum_gn) / (REAL)(f64)width;
 #pragma unroll 2
     for (u64 column = 4 * threadIdx.x; column < width; column += 4 * blockDim.x) {

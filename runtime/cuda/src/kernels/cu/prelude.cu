@@ -14,6 +14,10 @@ __device__ __forceinline__ f32 log_f32(f32 x) { return logf(x); }
 __device__ __forceinline__ f64 log_f64(f64 x) { return log(x); }
 __device__ __forceinline__ f32 tanh_f32(f32 x) { return tanhf(x); }
 __device__ __forceinline__ f64 tanh_f64(f64 x) { return tanh(x); }
+__device__ __forceinline__ f32 sin_f32(f32 x) { return sinf(x); }
+__device__ __forceinline__ f64 sin_f64(f64 x) { return sin(x); }
+__device__ __forceinline__ f32 cos_f32(f32 x) { return cosf(x); }
+__device__ __forceinline__ f64 cos_f64(f64 x) { return cos(x); }
 __device__ __forceinline__ f32 sqrt_f32(f32 x) { return sqrtf(x); }
 __device__ __forceinline__ f64 sqrt_f64(f64 x) { return sqrt(x); }
 

@@ -19,7 +19,7 @@ fn cases() -> Vec<(Case, Precision)> {
     let (x, dy) = (rows.input(&[5, 3000]), rows.input(&[5, 3000]));
     let p = rows.push(Op::Softmax { causal: false }, &[x], &[5, 3000]);
     let dx = rows.push(Op::SoftmaxGrad, &[p, dy], &[5, 3000]);
-    let statistics = rows.push(Op::NormStatistics { epsilon: 1e-5 }, &[x], &[5, 2]);
+    let statistics = rows.push(Op::NormStatistics { epsilon: 1e-5, rms: false }, &[x], &[5, 2]);
     let targets = rows.indices(&[5], 3000);
     let loss = rows.push(Op::CrossEntropy, &[x, targets], &[]);
     for node in [dx, statistics, loss] {

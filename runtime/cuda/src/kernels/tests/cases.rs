@@ -106,9 +106,9 @@ fn rows_of_every_width() {
         let mut case = Case::new("wide rows");
         let (x, dy, gain, bias) =
             (case.input(&[rows, width]), case.input(&[rows, width]), case.input(&[width]), case.input(&[width]));
-        let statistics = case.push(Op::NormStatistics { epsilon: 1e-5 }, &[x], &[rows, 2]);
+        let statistics = case.push(Op::NormStatistics { epsilon: 1e-5, rms: false }, &[x], &[rows, 2]);
         let y = case.push(Op::Normalize, &[x, statistics, gain, bias], &[rows, width]);
-        let dx = case.push(Op::NormalizeGradInput, &[x, statistics, gain, dy], &[rows, width]);
+        let dx = case.push(Op::NormalizeGradInput { rms: false }, &[x, statistics, gain, dy], &[rows, width]);
         let p = case.push(Op::Softmax { causal: false }, &[x], &[rows, width]);
         let masked = case.push(Op::Softmax { causal: true }, &[x], &[rows, width]);
         let ds = case.push(Op::SoftmaxGrad, &[p, dy], &[rows, width]);
@@ -132,7 +132,7 @@ fn many_rows() {
     for (rows, width) in [(1100, 3), (300, 40), (33, 130), (5, 4200)] {
         let mut case = Case::new("many rows");
         let (x, dy) = (case.input(&[rows, width]), case.input(&[rows, width]));
-        let statistics = case.push(Op::NormStatistics { epsilon: 1e-5 }, &[x], &[rows, 2]);
+        let statistics = case.push(Op::NormStatistics { epsilon: 1e-5, rms: false }, &[x], &[rows, 2]);
         let dgain = case.push(Op::NormalizeGradGain, &[x, statistics, dy], &[width]);
         let sum = case.push(Op::Sum { axis: 0 }, &[x], &[1, width]);
         let (targets, tokens) = (case.indices(&[rows], width), case.indices(&[rows], 7));

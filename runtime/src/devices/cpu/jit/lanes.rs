@@ -89,6 +89,16 @@ impl Lanes {
         b.ins().fcvt_from_sint(self.float, integer)
     }
 
+    /// A number above 0 where this bit of an integer is set, else 0.
+    pub(super) fn bit(self, b: &mut FunctionBuilder, integer: Value, bit: i64) -> Value {
+        let mask = self.integer(b, 1 << bit);
+        let set = b.ins().band(integer, mask);
+        // The exponent of 1 or 2, whose other bits are 0.
+        let places = b.ins().iconst(types::I32, if self.is_double() { 53 - bit } else { 24 - bit });
+        let set = b.ins().ishl(set, places);
+        self.float_of_bits(b, set)
+    }
+
     /// The numbers whose upper halves lie there.
     pub(super) fn widened(self, b: &mut FunctionBuilder, flags: MemFlagsData, address: Value) -> Value {
         let halves = if self.count == 1 {

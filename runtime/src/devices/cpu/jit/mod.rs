@@ -149,7 +149,7 @@ impl Body<'_> {
                 Step::Round(x) => lanes.rounded(&mut self.builder, values[x as usize]),
                 Step::Unary(unary, x) => math::unary(&mut self.builder, lanes, unary, values[x as usize]),
                 Step::Binary(binary, a, b) => {
-                    math::binary(&mut self.builder, binary, values[a as usize], values[b as usize])
+                    math::binary(&mut self.builder, lanes, binary, values[a as usize], values[b as usize])
                 }
             };
             values.push(value);

@@ -1,7 +1,7 @@
 //! Functions in double precision, to a relative error below 1e-15, by the coefficients of the Cephes library (Moshier).
 
 use super::super::lanes::Lanes;
-use super::{add_scaled, clamp, polynomial, special_exps, special_logs};
+use super::{add_scaled, clamp, polynomial, quarters, special_exps, special_logs};
 use crate::devices::cpu::exp::{EXP_P, EXP_Q, LN_2, ROUNDER};
 use cranelift::prelude::{FloatCC, FunctionBuilder, InstBuilder, Value, types};
 
@@ -115,4 +115,38 @@ fn exponent(b: &mut FunctionBuilder, lanes: Lanes, bits: Value) -> Value {
     let sum = b.ins().bor(exponent, large_bits);
     let sum = lanes.float_of_bits(b, sum);
     b.ins().fsub(sum, large)
+}
+
+/// A quarter of a turn in parts, each with few digits, so that its products with small whole numbers are exact.
+const QUARTER: [f64; 3] = [1.570_796_251_296_997, 7.549_789_415_861_596e-8, 5.390_302_858_158_119_5e-15];
+const SIN: [f64; 6] = [
+    1.589_623_015_765_465_7e-10,
+    -2.505_074_776_285_780_7e-8,
+    2.755_731_362_138_572e-6,
+    -1.984_126_982_958_953_9e-4,
+    8.333_333_333_322_118E-3,
+    -1.666_666_666_666_663_1E-1,
+];
+const COS: [f64; 6] = [
+    -1.135_853_652_138_768_3e-11,
+    2.087_570_084_197_473_2e-9,
+    -2.755_731_417_929_674e-7,
+    2.480_158_728_885_171_7e-5,
+    -1.388_888_888_887_305_6e-3,
+    4.166_666_666_666_66E-2,
+];
+
+/// Sine or cosine: to an absolute error of 1e-15 for x up to a million; beyond, its error grows with x.
+pub(super) fn sine(b: &mut FunctionBuilder, lanes: Lanes, x: Value, is_cosine: bool) -> Value {
+    quarters(b, lanes, (x, is_cosine), (ROUNDER, QUARTER), |b, r| {
+        let square = b.ins().fmul(r, r);
+        let p = polynomial(b, lanes, square, &SIN);
+        let p = b.ins().fmul(p, square);
+        let sine = lanes.multiply_add(b, p, r, r);
+        let q = polynomial(b, lanes, square, &COS);
+        let q = b.ins().fmul(q, square);
+        let one = lanes.number(b, 1.0);
+        let near = add_scaled(b, lanes, one, square, -0.5);
+        (sine, lanes.multiply_add(b, q, square, near))
+    })
 }

@@ -7,12 +7,16 @@ use super::lanes::Lanes;
 use cranelift::prelude::{FloatCC, FunctionBuilder, InstBuilder, Value};
 use pipe_ir::graph::{Binary, Unary};
 
-pub(super) fn binary(b: &mut FunctionBuilder, binary: Binary, x: Value, y: Value) -> Value {
+pub(super) fn binary(b: &mut FunctionBuilder, lanes: Lanes, binary: Binary, x: Value, y: Value) -> Value {
     match binary {
         Binary::Add => b.ins().fadd(x, y),
         Binary::Sub => b.ins().fsub(x, y),
         Binary::Mul => b.ins().fmul(x, y),
         Binary::Div => b.ins().fdiv(x, y),
+        Binary::Mask => {
+            let zero = lanes.number(b, 0.0);
+            lanes.select(b, (y, FloatCC::GreaterThan, zero), x, zero)
+        }
     }
 }
 
@@ -24,6 +28,10 @@ pub(super) fn unary(b: &mut FunctionBuilder, lanes: Lanes, unary: Unary, x: Valu
         Unary::Exp if lanes.is_double() => double::exp(b, lanes, x),
         Unary::Log if lanes.is_double() => double::log(b, lanes, x),
         Unary::Tanh if lanes.is_double() => double::tanh(b, lanes, x),
+        Unary::Sin if lanes.is_double() => double::sine(b, lanes, x, false),
+        Unary::Cos if lanes.is_double() => double::sine(b, lanes, x, true),
+        Unary::Sin => single::sine(b, lanes, x, false),
+        Unary::Cos => single::sine(b, lanes, x, true),
         Unary::Exp => single::exp(b, lanes, x),
         Unary::Log => single::log(b, lanes, x),
         Unary::Tanh => single::tanh(b, lanes, x),
@@ -79,4 +87,42 @@ fn special_logs(b: &mut FunctionBuilder, lanes: Lanes, x: Value, result: Value) 
     let result = lanes.select(b, (x, FloatCC::Equal, zero), minus_infinity, result);
     let result = lanes.select(b, (x, FloatCC::Equal, infinity), infinity, result);
     lanes.select(b, (x, FloatCC::GreaterThanOrEqual, zero), result, nan)
+}
+
+/// The sine of x, or its cosine: x less the nearest multiple of a quarter turn is small, and how many quarters there are
+/// says which of two polynomials it is, and its sign (Cody and Waite). `rounder` is 1.5 * 2^p for p digits of fraction:
+/// a number that is added to it becomes whole, and is in its low bits.
+fn quarters<const PARTS: usize>(
+    b: &mut FunctionBuilder,
+    lanes: Lanes,
+    (x, is_cosine): (Value, bool),
+    (rounder, quarter): (impl Into<f64> + Copy, [impl Into<f64> + Copy; PARTS]),
+    polynomials: impl FnOnce(&mut FunctionBuilder, Value) -> (Value, Value),
+) -> Value {
+    let rounder = lanes.number(b, rounder);
+    let shifted = add_scaled(b, lanes, rounder, x, std::f64::consts::FRAC_2_PI);
+    let n = b.ins().fsub(shifted, rounder);
+    let mut rest = x;
+    for part in quarter {
+        let part: f64 = part.into();
+        rest = add_scaled(b, lanes, rest, n, -part);
+    }
+    let (sine, cosine) = polynomials(b, rest);
+    let quarters = lanes.bits(b, shifted);
+    let quarters = if is_cosine {
+        let one = lanes.integer(b, 1);
+        b.ins().iadd(quarters, one)
+    } else {
+        quarters
+    };
+    // Odd quarters have the other polynomial, and the second half of a turn the other sign.
+    let odd = lanes.bit(b, quarters, 0);
+    let turned = lanes.bit(b, quarters, 1);
+    let zero = lanes.number(b, 0.0);
+    let size = lanes.select(b, (odd, FloatCC::GreaterThan, zero), cosine, sine);
+    let negative = b.ins().fneg(size);
+    let result = lanes.select(b, (turned, FloatCC::GreaterThan, zero), negative, size);
+    // Infinities have no sine.
+    let difference = b.ins().fsub(x, x);
+    b.ins().fadd(result, difference)
 }

@@ -2,7 +2,7 @@
 //! are those of the Cephes library (Moshier), those of `tanh` of Eigen's rational approximation.
 
 use super::super::lanes::Lanes;
-use super::{add_scaled, clamp, polynomial, special_exps, special_logs};
+use super::{add_scaled, clamp, polynomial, quarters, special_exps, special_logs};
 use cranelift::prelude::{FloatCC, FunctionBuilder, InstBuilder, Value, types};
 
 /// Beyond these, e^x is 0 (below the normal numbers) or infinite.
@@ -93,4 +93,22 @@ pub(super) fn log(b: &mut FunctionBuilder, lanes: Lanes, x: Value) -> Value {
     let p = b.ins().fadd(m, p);
     let result = add_scaled(b, lanes, p, e, 0.693_359_4_f32);
     special_logs(b, lanes, x, result)
+}
+
+/// A quarter of a turn in parts, each with few digits, so that its products with small whole numbers are exact.
+const QUARTER: [f32; 3] = [1.570_312_5, 4.837_512_969_970_703e-4, 7.549_789_954_891_82e-8];
+
+/// Sine or cosine: to an absolute error of 1e-7 for x up to 10,000; beyond, its error grows with x.
+pub(super) fn sine(b: &mut FunctionBuilder, lanes: Lanes, x: Value, is_cosine: bool) -> Value {
+    quarters(b, lanes, (x, is_cosine), (12_582_912.0_f32, QUARTER), |b, r| {
+        let square = b.ins().fmul(r, r);
+        let p = polynomial(b, lanes, square, &[-1.951_529_6e-4_f32, 8.332_161e-3, -1.666_665_5e-1]);
+        let p = b.ins().fmul(p, square);
+        let sine = lanes.multiply_add(b, p, r, r);
+        let q = polynomial(b, lanes, square, &[2.443_315_7e-5_f32, -1.388_731_6e-3, 4.166_664_6e-2]);
+        let q = b.ins().fmul(q, square);
+        let one = lanes.number(b, 1.0);
+        let near = add_scaled(b, lanes, one, square, -0.5);
+        (sine, lanes.multiply_add(b, q, square, near))
+    })
 }
