@@ -9,6 +9,7 @@
 //! | `channels` | transfers, collectives and copies between devices of one process |
 //! | `values` | what buffers begin with |
 //! | `checkpoint` | saves and resumes |
+//! | `weights` | reads and writes the weights of others |
 //! | `calibrate` | what products, copies and transfers take by themselves |
 
 pub mod calibrate;
@@ -22,6 +23,7 @@ pub mod kernel_list;
 pub mod regular_file;
 mod run;
 mod values;
+pub mod weights;
 
 pub use devices::cpu::{
     NO_NUMBER, UpdatedPart, instruction_set, learning_rate, makes_new_version, run_plan, run_update, updated,

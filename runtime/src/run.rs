@@ -108,6 +108,7 @@ pub struct Run {
     program: Arc<Verified>,
     /// In a job of several ranks.
     rank_view: Option<RankView>,
+    computes: bool,
     /// Which buffers hold what is persistent, and how many updates older than the newest version that is.
     homes: BTreeMap<ValueId, Vec<Home>>,
     loader: Arc<dyn Loader>,
@@ -154,7 +155,8 @@ impl Run {
             Backend::Null | Backend::Cpu => Box::new(Threads::start(&program, options, data, view)?),
             Backend::Gpu(start) => start(&program, options, data, view)?,
         };
-        Ok(Self { engine, program, rank_view, homes, loader, data: OnceLock::new(), failed: None })
+        let computes = options.backend.computes();
+        Ok(Self { engine, program, rank_view, computes, homes, loader, data: OnceLock::new(), failed: None })
     }
 
     /// Executes the step lists once: one optimizer step, or all steps of a window. Steps are
@@ -189,6 +191,11 @@ impl Run {
     /// The program that runs.
     pub fn program(&self) -> &Program {
         self.program.program()
+    }
+
+    /// Whether it has numbers, and not only their sizes.
+    pub const fn computes(&self) -> bool {
+        self.computes
     }
 
     /// The GPUs that it runs on, by name, with the devices on each: in a job those of all ranks, on

@@ -67,6 +67,7 @@ mod sums;
 mod swaps;
 mod tidy;
 mod torch;
+mod transformers;
 mod traps;
 mod tree_sitter;
 mod tune;

@@ -35,7 +35,7 @@ fn quotient<'a>(call: &'a ModelCall, found: &Diagnostic) -> Option<[Argument<'a>
         let number = format!(" {name} = {value}");
         found.notes.iter().any(|note| note.split(',').any(|part| part.ends_with(&number)))
     };
-    let arguments = call.arguments.iter().map(|(name, value)| (name.as_str(), *value));
+    let arguments = call.arguments.iter().filter_map(|(name, value)| Some((name.as_str(), value.as_whole()?)));
     let arguments: Vec<Argument<'a>> =
         arguments.filter(|(name, value)| *value > 0 && is_passed_on(name, *value)).collect();
     let pairs = arguments.iter().flat_map(|whole| arguments.iter().map(|part| [*whole, *part]));

@@ -80,8 +80,9 @@ impl Walker {
             match item {
                 LayerItem::Input { .. } | LayerItem::Part { .. } => {}
                 LayerItem::Data { shape, .. } => self.values(shape),
-                LayerItem::Weight { shape, init, .. } => {
+                LayerItem::Weight { shape, init, given, .. } => {
                     self.values(shape);
+                    given.iter().for_each(|given| self.value(given));
                     if let ast::Init::Normal { deviation } = init {
                         self.value(deviation);
                     }
@@ -91,7 +92,10 @@ impl Walker {
                     self.bind_let(binding);
                 }
                 LayerItem::Output { values, .. } => self.values(values),
-                LayerItem::Loss { value, .. } => self.value(value),
+                LayerItem::Loss { value, given, .. } => {
+                    self.value(value);
+                    given.iter().for_each(|given| self.value(given));
+                }
             }
         }
     }
@@ -247,7 +251,7 @@ impl Walker {
             PipelineItem::Train { settings, .. } => {
                 for setting in settings {
                     match &setting.value {
-                        SettingValue::Data(_) => {}
+                        SettingValue::Data(_) | SettingValue::Init(_) => {}
                         SettingValue::Steps(value)
                         | SettingValue::Seed(value)
                         | SettingValue::Warmup(value)

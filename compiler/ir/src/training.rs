@@ -205,6 +205,13 @@ pub struct Training {
     pub learning_rate: LearningRate,
     /// From what.
     pub data: DataSource,
+    /// Where the weights are to begin with, if they are not random: a safetensors file, an index of several, or a folder
+    /// with either.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub init: Option<String>,
+    /// The `config.json` that the model is made of, if it is: other tools then know its weights by other names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
     /// Saved where, if at all.
     pub checkpoint: Option<Checkpoint>,
     /// Tells models apart by what they compute, whatever their weights, batch, precision, schedule

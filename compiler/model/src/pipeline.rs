@@ -13,6 +13,7 @@ use pipe_schedule::schedule::Schedule;
 use pipe_schedule::timing::costs::StageCosts;
 use pipe_schedule::timing::speeds::Speeds;
 use pipe_syntax::expr::arguments::Values;
+use pipe_syntax::expr::number::Number;
 use pipe_syntax::source::Span;
 use std::collections::BTreeMap;
 
@@ -86,14 +87,16 @@ impl Pipeline {
 }
 
 /// A model with numbers for its parameters.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct ModelCall {
     /// Which one: ask [`pipe_syntax::files::Files::model`].
     pub model: String,
     /// Where it was called.
     pub span: Span,
+    /// The `config.json` that it is made of, if it is, without spaces.
+    pub config: Option<String>,
     /// A value for every parameter of the model.
-    pub arguments: BTreeMap<String, i64>,
+    pub arguments: BTreeMap<String, Number>,
     /// Type of its numbers: weights, activations, gradients, optimizer state and loss.
     pub precision: DType,
     /// The line that says so, if there is one.

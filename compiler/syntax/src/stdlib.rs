@@ -27,7 +27,10 @@ pub const SCHEDULES: &[(&str, &str)] = &[
 ];
 
 /// Its models, by name: `import std.models.NAME` makes their layers visible.
-pub const MODELS: &[(&str, &str)] = &[("gpt", include_str!("../../../stdlib/models/gpt.pipe"))];
+pub const MODELS: &[(&str, &str)] = &[
+    ("gpt", include_str!("../../../stdlib/models/gpt.pipe")),
+    ("llama", include_str!("../../../stdlib/models/llama.pipe")),
+];
 
 /// The path of the file that declares a model, as an import writes it.
 pub fn path_of_model(name: &str) -> Option<String> {

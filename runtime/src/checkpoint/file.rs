@@ -33,6 +33,8 @@ pub(super) struct About {
     pub(super) seed: u64,
     #[serde(default, skip_serializing_if = "Origin::is_unknown")]
     pub(super) origin: Origin,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) config: Option<String>,
 }
 
 /// A checkpoint as the bytes of its file.
@@ -40,7 +42,8 @@ pub(super) struct About {
 /// # Errors
 /// If a tensor has not as many elements as its shape says.
 pub fn to_bytes(state: &State) -> Result<Vec<u8>, String> {
-    let about = About { step: state.step, seed: state.seed, origin: state.origin.clone() };
+    let about =
+        About { step: state.step, seed: state.seed, origin: state.origin.clone(), config: state.config.clone() };
     let tensors = state.tensors.iter().map(|tensor| (tensor.name.clone(), tensor.ty.clone(), tensor.data.as_slice()));
     in_file(Header::new(FORMAT, &about), tensors.collect()).map(|(bytes, _)| bytes)
 }
@@ -166,8 +169,8 @@ pub(super) fn state_from_bytes(bytes: &[u8], wanted: &dyn Fn(&str) -> bool) -> R
     let tensor = |(name, ty, data): Entry<'_>| NamedTensor { name, ty, data: data.to_vec() };
     let mut tensors: Vec<NamedTensor> = opened.entries(wanted)?.into_iter().map(tensor).collect();
     tensors.sort_by(|a, b| a.name.cmp(&b.name));
-    let About { step, seed, origin } = opened.header.about.clone();
-    Ok(State { step, seed, origin, is_verified: opened.has_checksums(), tensors })
+    let About { step, seed, origin, config } = opened.header.about.clone();
+    Ok(State { step, seed, origin, config, is_verified: opened.has_checksums(), tensors })
 }
 
 /// A rank's part of a checkpoint.

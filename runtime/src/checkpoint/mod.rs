@@ -56,6 +56,8 @@ pub struct State {
     pub seed: u64,
     /// Model, optimizer and data of that run.
     pub origin: Origin,
+    /// The `config.json` that the model is made of, if it is.
+    pub config: Option<String>,
     /// Whether it has checksums, so that it is known to be as it was saved.
     pub is_verified: bool,
     /// Weights and optimizer state.
@@ -188,8 +190,8 @@ fn listed(differences: &[Difference]) -> String {
 /// # Errors
 /// If a GPU does not answer.
 pub fn state(run: &Run, step: u64) -> Result<State, CheckpointError> {
-    let About { step, seed, origin } = about(run, step);
-    Ok(State { step, seed, origin, is_verified: true, tensors: assemble(pieces(run)?) })
+    let About { step, seed, origin, config } = about(run, step);
+    Ok(State { step, seed, origin, config, is_verified: true, tensors: assemble(pieces(run)?) })
 }
 
 /// Writes what a run has learned after `step` optimizer steps into its folder: one file, or in a
@@ -233,7 +235,8 @@ fn read(path: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<State, CheckpointE
 }
 
 fn about(run: &Run, step: u64) -> About {
-    About { step, seed: seed(run), origin: Origin::of(run) }
+    let config = run.program().training.as_ref().and_then(|training| training.config.clone());
+    About { step, seed: seed(run), origin: Origin::of(run), config }
 }
 
 fn seed(run: &Run) -> u64 {

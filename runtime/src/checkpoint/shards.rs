@@ -187,8 +187,8 @@ pub(super) fn read(path: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<State, 
             return Err(malformed(path)(format!("a part of `{}` is missing", tensor[0].name)));
         }
     }
-    let (About { step, seed, origin }, is_verified) = (about.clone(), index.has_checksums());
-    Ok(State { step, seed, origin, is_verified, tensors: assemble(pieces) })
+    let (About { step, seed, origin, config }, is_verified) = (about.clone(), index.has_checksums());
+    Ok(State { step, seed, origin, config, is_verified, tensors: assemble(pieces) })
 }
 
 /// The files that an index needs, as far as it can be read: also one that is damaged keeps its files.

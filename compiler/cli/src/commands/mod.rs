@@ -5,6 +5,7 @@ pub(crate) mod check;
 mod completions;
 pub(crate) mod diff;
 mod explain;
+mod export;
 mod fmt;
 mod lsp;
 mod man;
@@ -37,6 +38,8 @@ pub(crate) enum Command {
     Plot(plot::Arguments),
     /// Serves the picture on this machine, and redraws it whenever the file or one that it imports is saved
     Watch(watch::Arguments),
+    /// Writes the weights of a checkpoint as other tools load them
+    Export(export::Arguments),
     /// Finds a schedule under a memory limit, and writes it as source
     Search(search::Arguments),
     /// Finds how to divide a model among the devices of a cluster, with which schedule and settings
@@ -66,6 +69,7 @@ impl Command {
             Self::Diff(arguments) => diff::run(&arguments),
             Self::Plot(arguments) => plot::run(&arguments),
             Self::Watch(arguments) => watch::run(&arguments),
+            Self::Export(arguments) => export::run(&arguments),
             Self::Search(arguments) => search::run(&arguments),
             Self::Tune(arguments) => tune::run(&arguments),
             Self::Fmt(arguments) => fmt::run(&arguments),

@@ -33,16 +33,19 @@ impl FromStr for Memory {
                 .map(Self::Units)
                 .map_err(|reason| reason + "; bytes have a unit, as in `30MiB`");
         }
-        let (number, unit) = text.split_at(text.find(|mark: char| mark.is_ascii_alphabetic()).unwrap_or(text.len()));
-        let Some((_, size)) = Bytes::UNITS.into_iter().find(|(name, _)| *name == unit) else {
-            return Err(format!("there is no unit `{unit}`: sizes are counted in `KiB`, `MiB`, `GiB` and `TiB`"));
-        };
-        let millionths = parse_decimal(number.trim()).filter(|number| *number > 0);
-        let bytes = millionths.and_then(|number| u64::try_from(u128::from(number) * u128::from(size) / 1_000_000).ok());
-        bytes
-            .map(|bytes| Self::Bytes(Bytes(bytes)))
-            .ok_or_else(|| "expected one size, as in `30MiB` or `1.5GiB`".to_owned())
+        bytes(text).map(Self::Bytes)
     }
+}
+
+/// A size in bytes, with its unit.
+pub(crate) fn bytes(text: &str) -> Result<Bytes, String> {
+    let (number, unit) = text.split_at(text.find(|mark: char| mark.is_ascii_alphabetic()).unwrap_or(text.len()));
+    let Some((_, size)) = Bytes::UNITS.into_iter().find(|(name, _)| *name == unit) else {
+        return Err(format!("there is no unit `{unit}`: sizes are counted in `KiB`, `MiB`, `GiB` and `TiB`"));
+    };
+    let millionths = parse_decimal(number.trim()).filter(|number| *number > 0);
+    let bytes = millionths.and_then(|number| u64::try_from(u128::from(number) * u128::from(size) / 1_000_000).ok());
+    bytes.map(Bytes).ok_or_else(|| "expected one size, as in `30MiB` or `1.5GiB`".to_owned())
 }
 
 #[cfg(test)]

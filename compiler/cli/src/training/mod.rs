@@ -15,6 +15,7 @@ use pipe_ir::verify::Verified;
 use pipe_model::symbolic::{FLOWING, SAVED};
 use pipe_runtime::checkpoint::{self, CheckpointError, Home};
 use pipe_runtime::data::Data;
+use pipe_runtime::weights::WeightsError;
 use pipe_runtime::{Backend, Options, Pace, Run, RunError, StepReport, Used};
 use progress::Progress;
 use serde::Serialize;
@@ -90,17 +91,26 @@ pub(crate) enum Failure {
     Run(RunError),
     /// A checkpoint could not be written or read, or does not fit the program.
     Checkpoint(CheckpointError),
+    /// Initial weights could not be read, or do not fit the program.
+    Weights(WeightsError),
 }
 
 impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Run(error) => error.fmt(f),
+            Self::Weights(error) => error.fmt(f),
             Self::Checkpoint(error) => match resumption::accepted_by(error) {
                 None => error.fmt(f),
                 Some(options) => write!(f, "{error}: {options}"),
             },
         }
+    }
+}
+
+impl From<WeightsError> for Failure {
+    fn from(error: WeightsError) -> Self {
+        Self::Weights(error)
     }
 }
 

@@ -108,6 +108,13 @@ pub(super) fn print_training(training: &Training, out: &mut String) {
             out.push('\n');
         }
     }
+    for (word, text) in [("init", &training.init), ("config", &training.config)] {
+        if let Some(text) = text {
+            out.push_str(&format!("  {word} "));
+            push_name(out, text);
+            out.push('\n');
+        }
+    }
     if let Some(checkpoint) = &training.checkpoint {
         out.push_str("  checkpoint ");
         push_name(out, &checkpoint.path);
@@ -150,6 +157,10 @@ pub(super) fn parse_training(cursor: &mut Cursor<'_>) -> Result<Training, ParseE
     } else {
         DataSource::Bytes(cursor.name("a path")?.into_owned())
     };
+    let mut named = |word: &str, what: &str| -> Result<Option<String>, ParseError> {
+        if cursor.take(word) { Ok(Some(cursor.name(what)?.into_owned())) } else { Ok(None) }
+    };
+    let (init, config) = (named("init", "a path")?, named("config", "the text of a `config.json`")?);
     let checkpoint = if cursor.take("checkpoint") {
         let path = cursor.name("a path")?.into_owned();
         cursor.expect("every")?;
@@ -166,7 +177,7 @@ pub(super) fn parse_training(cursor: &mut Cursor<'_>) -> Result<Training, ParseE
     };
     cursor.expect("}")?;
     let learning_rate = LearningRate { peak, warmup, minimum };
-    Ok(Training { steps, seed, optimizer, learning_rate, data, checkpoint, model })
+    Ok(Training { steps, seed, optimizer, learning_rate, data, init, config, checkpoint, model })
 }
 
 /// Prints a row of the table of values.

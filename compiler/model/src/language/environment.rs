@@ -14,13 +14,25 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug)]
 pub(super) struct Environment {
     names: BTreeMap<String, (Value, Option<Span>)>,
+    /// Weights that the layer does not have here, since what must hold for them does not.
+    without: BTreeMap<String, Span>,
 }
 
 impl Environment {
     /// Only the parameters of the files.
     pub(super) fn new(parameters: &BTreeMap<String, i64>) -> Self {
         let names = parameters.iter().map(|(name, value)| (name.clone(), (Value::whole(*value), None)));
-        Self { names: names.collect() }
+        Self { names: names.collect(), without: BTreeMap::new() }
+    }
+
+    /// Notes a weight that the layer does not have here.
+    pub(super) fn without(&mut self, name: &ast::Name) {
+        self.without.insert(name.text.clone(), name.span);
+    }
+
+    /// The line of a weight that the layer does not have here.
+    pub(super) fn line_without(&self, name: &str) -> Option<Span> {
+        self.without.get(name).copied()
     }
 
     /// What a name stands for.

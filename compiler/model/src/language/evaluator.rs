@@ -39,10 +39,7 @@ impl Evaluator<'_> {
         match &expression.kind {
             ExprKind::Integer(value) => Value::whole(*value),
             ExprKind::Decimal(decimal) => Value::Number(Number::Decimal(decimal.to_f64())),
-            ExprKind::Name(name) => self
-                .names
-                .get(name)
-                .unwrap_or_else(|| self.report(unknown_name(name, expression.span, self.names.names()))),
+            ExprKind::Name(name) => self.names.get(name).unwrap_or_else(|| self.unknown(name, expression.span)),
             ExprKind::Unary(operator, operand) => {
                 let value = self.value(operand);
                 operators::unary(self, *operator, (value, operand.span), expression.span)
@@ -61,6 +58,17 @@ impl Evaluator<'_> {
                 self.report(Diagnostic::error(Code::WrongType, expression.span, "this is a list", message))
             }
         }
+    }
+
+    /// Reports a name that stands for nothing.
+    fn unknown(&mut self, name: &str, span: Span) -> Value {
+        let Some(line) = self.names.line_without(name) else {
+            return self.report(unknown_name(name, span, self.names.names()));
+        };
+        let message = format!("the layer does not have `{name}` here: what its `if` says does not hold");
+        let error = Diagnostic::error(Code::UnknownName, span, "used here", message);
+        let help = format!("use it only where it is there: `if .. then .. {name} .. else ..`");
+        self.report(error.label(line, "declared here").help(help))
     }
 
     /// Reports `x[0]`: a part of a tensor has a function, and lists are read in schedules.

@@ -126,7 +126,11 @@ impl Instance<'_, '_> {
         match item {
             LayerItem::Input { name } => self.input(draft, name),
             LayerItem::Data { name, dtype, shape, span } => self.data(draft, name, *dtype, (shape, *span)),
-            LayerItem::Weight { name, shape, init, frozen, span } => {
+            LayerItem::Weight { name, given, .. } if !draft.is_given(given.as_ref()) => {
+                draft.names.without(name);
+            }
+            LayerItem::Loss { given, .. } if !draft.is_given(given.as_ref()) => {}
+            LayerItem::Weight { name, shape, init, frozen, span, .. } => {
                 let is_frozen = self.is_frozen || frozen.is_some();
                 draft.weight(name, (shape, *span), (init, is_frozen), self.ties.get(&name.text));
             }
@@ -144,7 +148,7 @@ impl Instance<'_, '_> {
                     draft.outputs.push(end);
                 }
             }
-            LayerItem::Loss { value, span } => {
+            LayerItem::Loss { value, span, .. } => {
                 let end = draft.end(value, *span);
                 draft.losses.push(end);
             }
@@ -244,6 +248,20 @@ fn flows_out(tape: &Tape, roots: Option<&[NodeId]>, (outputs, losses): (&[End], 
 impl Draft<'_> {
     fn evaluator(&mut self) -> Evaluator<'_> {
         Evaluator { names: &self.names, tape: &mut self.tape, found: self.found }
+    }
+
+    /// Whether a line counts.
+    fn is_given(&mut self, given: Option<&ast::Expr>) -> bool {
+        let Some(given) = given else { return true };
+        let mut evaluator = self.evaluator();
+        match evaluator.value(given) {
+            Value::Condition(holds) => holds,
+            Value::Unknown => true,
+            other => {
+                evaluator.report(other.is_not(given.span, "a condition"));
+                true
+            }
+        }
     }
 
     fn define(&mut self, name: &ast::Name, value: Value) {

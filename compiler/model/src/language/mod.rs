@@ -88,7 +88,7 @@ pub(super) fn elaborate_with<'a>(
     };
     let mut names = Environment::new(parameters);
     for parameter in &model.parameters {
-        let value = call.arguments.get(&parameter.name.text).map_or(Value::Unknown, |value| Value::whole(*value));
+        let value = call.arguments.get(&parameter.name.text).map_or(Value::Unknown, |value| Value::Number(*value));
         names.define(&parameter.name, value, &mut assembly.found);
     }
     assembly.items(&model.items, &mut names);

@@ -18,6 +18,7 @@ use pipe_ir::task::TaskKind;
 use pipe_ir::value::ValueKind;
 use pipe_syntax::ast::{self, Declaration};
 use pipe_syntax::diagnostic::Diagnostics;
+use pipe_syntax::expr::number::Number;
 use pipe_syntax::parse::parse;
 use pipe_syntax::source::{FileId, Span};
 use std::collections::BTreeMap;
@@ -43,10 +44,11 @@ fn elaborate(text: &str, arguments: &[(&str, i64)]) -> Result<Model, Diagnostics
             _ => None,
         })
     };
-    let arguments = model.parameters.iter().filter_map(|it| Some((it.name.text.clone(), value(it)?))).collect();
+    let arguments =
+        model.parameters.iter().filter_map(|it| Some((it.name.text.clone(), Number::whole(value(it)?)))).collect();
     let span = Span { file: FileId(0), start: 0, end: 0 };
     let (name, precision) = (model.name.text.clone(), DType::F32);
-    let call = ModelCall { model: name, span, arguments, precision, precision_line: None, cut: None };
+    let call = ModelCall { model: name, span, config: None, arguments, precision, precision_line: None, cut: None };
     elaborate_with(model, &layers.collect(), &call, &BTreeMap::new())
 }
 

@@ -14,9 +14,9 @@ use std::ops::RangeInclusive;
 pub const FAMILIES: [&str; 8] = ["gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe"];
 
 /// Widths and numbers of heads that are accepted, so that products stay countable.
-const SIZES: RangeInclusive<u64> = 1..=1 << 20;
+pub(super) const SIZES: RangeInclusive<u64> = 1..=1 << 20;
 /// Widths of feed-forwards, numbers of symbols, positions and experts that are accepted, likewise.
-const LARGE: RangeInclusive<u64> = 1..=1 << 24;
+pub(super) const LARGE: RangeInclusive<u64> = 1..=1 << 24;
 /// Numbers of layers that are accepted.
 const LAYERS: RangeInclusive<u64> = 1..=1 << 12;
 
@@ -25,20 +25,20 @@ const LAYERS: RangeInclusive<u64> = 1..=1 << 12;
 /// # Errors
 /// Everything in it that is not as it should be.
 pub fn read(file: FileId, path: &str, text: &str) -> Result<Config, Diagnostics> {
-    let object = Object::read(file, path, text).map_err(|error| vec![error])?;
-    let mut reader = Reader { object, path, found: Vec::new() };
-    let family = reader.family().map_err(|error| vec![error])?;
+    let mut reader = Reader::new(file, path, text).map_err(|error| vec![error])?;
+    let family = reader.family(&FAMILIES).map_err(|error| vec![error])?;
     let config = match family {
         "gpt2" => reader.gpt2(),
         _ => reader.llama_like(family),
     };
-    if reader.found.is_empty() { Ok(config) } else { Err(reader.found) }
+    reader.finish(config)
 }
 
-struct Reader<'t> {
-    object: Object<'t>,
-    path: &'t str,
-    found: Diagnostics,
+/// A file that is being read.
+pub(super) struct Reader<'t> {
+    pub object: Object<'t>,
+    pub path: &'t str,
+    pub found: Diagnostics,
 }
 
 /// What transformers takes for Llama and its kin where a key is missing.
@@ -71,37 +71,59 @@ fn defaults(family: &str) -> Defaults {
         "qwen2_moe" => row(151_936, 2_048, 5_632, 24, 16, Some(16), None),
         "qwen3" => row(151_936, 4_096, 22_016, 32, 32, Some(32), Some(128)),
         "qwen3_moe" => row(151_936, 2_048, 6_144, 24, 32, Some(4), None),
+        "gemma" => row(256_000, 3_072, 24_576, 28, 16, Some(16), Some(256)),
+        "deepseek_v2" => row(32_000, 4_096, 11_008, 32, 32, Some(32), Some(64)),
+        "deepseek_v3" => row(129_280, 7_168, 18_432, 61, 128, Some(128), Some(64)),
         _ => row(32_000, 4_096, 11_008, 32, 32, None, None),
     }
 }
 
-impl Reader<'_> {
-    fn family(&self) -> Result<&'static str, Diagnostic> {
+impl<'t> Reader<'t> {
+    /// The beginning of a file.
+    pub(super) fn new(file: FileId, path: &'t str, text: &'t str) -> Result<Self, Diagnostic> {
+        Ok(Self { object: Object::read(file, path, text)?, path, found: Vec::new() })
+    }
+
+    /// What was read, if nothing is wrong.
+    pub(super) fn finish<T>(self, read: T) -> Result<T, Diagnostics> {
+        if self.found.is_empty() { Ok(read) } else { Err(self.found) }
+    }
+
+    /// The type of the model, one of these.
+    pub(super) fn family(&self, known: &[&'static str]) -> Result<&'static str, Diagnostic> {
         let Some((_, written)) = self.object.get(&["model_type"]) else {
             let message = format!("`{}` does not say its `model_type`", self.path);
             let error =
                 Diagnostic::error(Code::UnusableConfig, self.object.start(), "no `model_type` in here", message);
             let near = suggest::closest("model_type", self.object.keys());
-            let Some(near) = near else { return Err(Diagnostic { help: suggest::help("", FAMILIES), ..error }) };
+            let Some(near) = near else {
+                return Err(Diagnostic { help: suggest::help("", known.iter().copied()), ..error });
+            };
             let edit = self.object.key(near).map(|span| Edit { span, text: "model_type".to_owned() });
             return Err(error.help(format!("there is `{near}`: did you mean `model_type`?")).edit_with(edit));
         };
         let name = written.text.trim_matches('"');
-        FAMILIES.into_iter().find(|family| *family == name).ok_or_else(|| {
+        known.iter().copied().find(|family| *family == name).ok_or_else(|| {
             let message = format!("`{}` is a model of the type `{name}`, whose layers are not known", self.path);
             let error = Diagnostic::error(Code::UnusableConfig, written.span, "this type", message);
+            if super::GRAPHS.contains(&name) {
+                let message = format!("the formulas do not count what a model of the type `{name}` takes");
+                let error = Diagnostic { message, ..error };
+                return error
+                    .help("write `train { .. }` in the pipeline: then the model itself is checked, and can run");
+            }
             let inside =
                 Span { start: written.span.start + 1, end: written.span.end.saturating_sub(1), ..written.span };
             if written.text.starts_with('"') {
-                error.suggest(inside, name, FAMILIES)
+                error.suggest(inside, name, known.iter().copied())
             } else {
-                Diagnostic { help: suggest::help(name, FAMILIES), ..error }
+                Diagnostic { help: suggest::help(name, known.iter().copied()), ..error }
             }
         })
     }
 
     /// Layer norms and biases everywhere, learned positions, no gate (`modeling_gpt2.py`).
-    fn gpt2(&mut self) -> Config {
+    pub(super) fn gpt2(&mut self) -> Config {
         let hidden = self.whole(&["n_embd", "hidden_size"], 768, SIZES);
         let heads = self.whole(&["n_head", "num_attention_heads"], 12, SIZES);
         let dropout = Dropout {
@@ -132,7 +154,7 @@ impl Reader<'_> {
     }
 
     /// RMS norms, rotated positions, a gated feed-forward, grouped queries.
-    fn llama_like(&mut self, family: &'static str) -> Config {
+    pub(super) fn llama_like(&mut self, family: &'static str) -> Config {
         let known = defaults(family);
         let hidden = self.whole(&["hidden_size"], known.hidden, SIZES);
         let heads = self.whole(&["num_attention_heads"], known.heads, SIZES);
@@ -160,7 +182,7 @@ impl Reader<'_> {
             feed_forward: self.whole(&["intermediate_size"], known.feed_forward, LARGE),
             vocabulary: self.whole(&["vocab_size"], known.vocabulary, LARGE),
             positions: 0,
-            is_tied: self.flag("tie_word_embeddings", false),
+            is_tied: self.flag("tie_word_embeddings", family == "gemma"),
             is_gated: true,
             has_norm_bias: false,
             has_query_norm: family.starts_with("qwen3"),
@@ -236,7 +258,7 @@ impl Reader<'_> {
     }
 
     /// A whole number.
-    fn whole(&mut self, keys: &[&str], default: u64, range: RangeInclusive<u64>) -> u64 {
+    pub(super) fn whole(&mut self, keys: &[&str], default: u64, range: RangeInclusive<u64>) -> u64 {
         let Some((key, written)) = self.object.get(keys) else { return default };
         match written.text.parse() {
             Ok(value) if range.contains(&value) => value,
@@ -249,7 +271,7 @@ impl Reader<'_> {
         }
     }
 
-    fn flag(&mut self, key: &str, default: bool) -> bool {
+    pub(super) fn flag(&mut self, key: &str, default: bool) -> bool {
         let Some((_, written)) = self.object.get(&[key]) else { return default };
         match written.text.parse() {
             Ok(value) => value,
@@ -271,7 +293,7 @@ impl Reader<'_> {
         digits.contains(|mark: char| ('1'..='9').contains(&mark))
     }
 
-    fn list(&mut self, key: &str) -> Vec<u64> {
+    pub(super) fn list(&mut self, key: &str) -> Vec<u64> {
         let Some((_, written)) = self.object.get(&[key]) else { return Vec::new() };
         serde_json::from_str(written.text).unwrap_or_else(|_| {
             self.refuse(&[key], format!("`{key}` is {}; it must be a list of layers", short(written)));
@@ -280,7 +302,7 @@ impl Reader<'_> {
     }
 
     /// Notes what is wrong with the first of these keys that is there.
-    fn refuse(&mut self, keys: &[&str], message: String) {
+    pub(super) fn refuse(&mut self, keys: &[&str], message: String) {
         let span = self.object.get(keys).map_or(self.object.start(), |(_, written)| written.span);
         let error = Diagnostic::error(Code::UnusableConfig, span, "this value", message);
         self.found.push(error.help("compare with the `config.json` that the model is published with"));

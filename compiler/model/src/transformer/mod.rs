@@ -6,7 +6,7 @@
 //! floating-point operations ([`flops`]). [`account`] adds them up by stage, with the embedding on
 //! the first stage and the head on the last one; [`balance`] cuts them so that devices have equally
 //! much to do. [`stages`] makes values and executables of that, which are proved like those of any
-//! other model. [`exchanges`] says what devices that divide a stage tell each other.
+//! other model. [`graph`] is the model as `pipec` runs it. [`exchanges`] says what devices that divide a stage tell each other.
 //! `docs/models.md` has the formulas and what is not counted.
 
 mod account;
@@ -16,6 +16,7 @@ mod config;
 pub mod exchanges;
 mod families;
 mod flops;
+mod graph;
 mod json;
 mod layout;
 mod settings;
@@ -27,6 +28,7 @@ pub use activations::{INPUTS, KeptTensor, StagePart, Until};
 pub use config::{Config, Experts};
 pub use families::{FAMILIES, read};
 pub use flops::Flops;
+pub use graph::{GRAPHS, GraphCall, graph};
 pub use layout::check;
 pub use settings::{Layers, Place, Recompute, SETTINGS, Setting, Settings, settings};
 pub use stages::stage_set;

@@ -36,6 +36,8 @@ pub enum LayerItem {
         init: Init,
         /// Where it says that it is not trained.
         frozen: Option<Span>,
+        /// What must hold for the layer to have it.
+        given: Option<Expr>,
         /// The whole line.
         span: Span,
     },
@@ -59,6 +61,8 @@ pub enum LayerItem {
     Loss {
         /// The tensor, of shape `[]`.
         value: Expr,
+        /// What must hold for the line to count.
+        given: Option<Expr>,
         /// The whole line.
         span: Span,
     },

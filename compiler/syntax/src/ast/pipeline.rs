@@ -169,6 +169,8 @@ pub struct Setting {
 pub enum SettingValue {
     /// `data "file"`; none for `data synthetic`.
     Data(Option<String>),
+    /// `init "model.safetensors"`.
+    Init(String),
     /// `steps 300`.
     Steps(Expr),
     /// `seed 42`.

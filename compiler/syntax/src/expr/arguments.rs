@@ -4,12 +4,14 @@
 pub use super::evaluate::Values;
 
 use super::known::Known;
+use super::number::Number;
 use super::scope::Fault;
 use crate::ast::{Argument, Call, Expr, Name, Parameter};
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::limits::Report;
 use crate::source::Span;
 use crate::suggest;
+use std::collections::BTreeMap;
 
 /// What a call may give.
 #[derive(Clone, Debug)]
@@ -128,7 +130,7 @@ fn abbreviated(name: &str) -> Option<&'static str> {
 
 /// What is called, and values that go before those of the call.
 #[derive(Clone, Copy, Debug)]
-pub struct Callee<'a> {
+pub struct Callee<'a, T = i64> {
     /// Its name, where it is declared.
     pub declared: &'a Name,
     /// Its parameters.
@@ -137,7 +139,35 @@ pub struct Callee<'a> {
     pub settings: &'a [(String, i64)],
     /// What an argument or a default is: [`evaluate`](super::evaluate::evaluate) in schedules,
     /// [`exact`](super::evaluate::exact) elsewhere.
-    pub evaluate: fn(&Expr, &Known<'_>) -> Result<i64, Fault>,
+    pub evaluate: fn(&Expr, &Known<'_>) -> Result<T, Fault>,
+}
+
+/// What parameters of a kind of declaration stand for.
+pub trait Bound: Copy {
+    /// A whole number.
+    fn whole(value: i64) -> Self;
+    /// The whole number that it is, if it is one: other defaults may name it.
+    fn as_whole(self) -> Option<i64>;
+}
+
+impl Bound for i64 {
+    fn whole(value: i64) -> Self {
+        value
+    }
+
+    fn as_whole(self) -> Option<i64> {
+        Some(self)
+    }
+}
+
+impl Bound for Number {
+    fn whole(value: i64) -> Self {
+        Self::whole(value)
+    }
+
+    fn as_whole(self) -> Option<i64> {
+        self.as_whole()
+    }
 }
 
 /// Gives every parameter a value: a setting, or an argument of the call, or its default.
@@ -146,12 +176,16 @@ pub struct Callee<'a> {
 ///
 /// # Errors
 /// Arguments that no parameter takes, parameters without a value, and values that are wrong.
-pub fn bind(callee: Callee<'_>, call: Option<&Call>, visible: &Known<'_>) -> Result<Values, Diagnostics> {
+pub fn bind<T: Bound>(
+    callee: Callee<'_, T>,
+    call: Option<&Call>,
+    visible: &Known<'_>,
+) -> Result<BTreeMap<String, T>, Diagnostics> {
     let signature = Signature::of(callee.declared, callee.parameters);
     let (mut report, mut found) = (Report::default(), Diagnostics::new());
     let given = call.map_or_else(Vec::new, |call| signature.arguments(call, &mut found));
     report.extend(found);
-    let mut bound = Values::new();
+    let mut bound = BTreeMap::new();
     for (parameter, argument) in callee.parameters.iter().zip(given) {
         let Some(argument) = argument else { continue };
         let value = report.take((callee.evaluate)(&argument.value, visible));
@@ -159,7 +193,7 @@ pub fn bind(callee: Callee<'_>, call: Option<&Call>, visible: &Known<'_>) -> Res
     }
     for (name, value) in callee.settings {
         if signature.parameters.contains(&name.as_str()) {
-            bound.insert(name.clone(), *value);
+            bound.insert(name.clone(), T::whole(*value));
         }
     }
     if !report.is_empty() {
@@ -179,8 +213,11 @@ pub fn bind(callee: Callee<'_>, call: Option<&Call>, visible: &Known<'_>) -> Res
             }
         };
         // Where a value is missing, 1 stands in, so that later defaults cause no errors of their own.
-        visible.insert(name, value.unwrap_or(1));
-        bound.insert(name.clone(), value.unwrap_or(1));
+        let value = value.unwrap_or(T::whole(1));
+        if let Some(value) = value.as_whole() {
+            visible.insert(name, value);
+        }
+        bound.insert(name.clone(), value);
     }
     report.finish(bound)
 }

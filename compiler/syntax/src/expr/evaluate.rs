@@ -47,9 +47,17 @@ pub fn exact(expr: &Expr, known: &Known<'_>) -> Result<i64, Fault> {
 /// # Errors
 /// A result that is not finite, and all that is no number.
 pub fn decimal(expr: &Expr, known: &Known<'_>) -> Result<f64, Fault> {
+    number(expr, known).map(Number::to_f64)
+}
+
+/// The value of an expression, exact unless a decimal is part of it: of arguments of models.
+///
+/// # Errors
+/// A result that is not finite, and all that is no number.
+pub fn number(expr: &Expr, known: &Known<'_>) -> Result<Number, Fault> {
     let mut scope = known.scope().exact(Decimals::Floating);
     let code = scope.number(expr)?;
-    Machine::default().eval(&scope, &code).map(Number::to_f64)
+    Machine::default().eval(&scope, &code)
 }
 
 /// The exact value of an expression, whose decimals are exact as well.

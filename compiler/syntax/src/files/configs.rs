@@ -16,6 +16,8 @@ impl Reader<'_> {
     /// Reads what the pipelines of the file that was read last name.
     pub(super) fn configs(&mut self, root: &Path) -> Configs {
         let mut calls: Vec<Call> = Vec::new();
+        // Those that are trained, and not only known by their sizes.
+        let mut trained: Vec<String> = Vec::new();
         for declaration in self.files.last().iter().flat_map(|file| &file.declarations) {
             let Declaration::Pipeline(pipeline) = declaration else { continue };
             let of_phases = pipeline.items.iter().filter_map(|item| match item {
@@ -23,10 +25,17 @@ impl Reader<'_> {
                 _ => None,
             });
             let items = pipeline.items.iter().chain(of_phases.flatten());
-            calls.extend(items.filter_map(|item| match item {
-                PipelineItem::Config(call) => Some(call.clone()),
-                _ => None,
-            }));
+            let own: Vec<&Call> = items
+                .clone()
+                .filter_map(|item| match item {
+                    PipelineItem::Config(call) => Some(call),
+                    _ => None,
+                })
+                .collect();
+            if items.clone().any(|item| matches!(item, PipelineItem::Train { .. })) {
+                trained.extend(own.iter().map(|call| call.name.text.clone()));
+            }
+            calls.extend(own.into_iter().cloned());
         }
         let mut configs = Configs::new();
         for call in calls {
@@ -39,7 +48,22 @@ impl Reader<'_> {
                 Err(error) => self.errors.push(*error),
             }
         }
+        let families: Vec<&str> = trained.iter().filter_map(|path| Some(library(&configs.get(path)?.1))).collect();
+        families.into_iter().for_each(|name| self.standard_model(name));
         configs
+    }
+
+    /// Makes a model of the standard library visible that a `config.json` is built from.
+    fn standard_model(&mut self, name: &str) {
+        let path = Path::Standard(format!("models.{name}"));
+        if self.seen.contains_key(&path) {
+            return;
+        }
+        if let Ok(source) = self.fetch(&path) {
+            self.read(path, source);
+            // The root file stays the last one.
+            self.files.rotate_right(1);
+        }
     }
 
     fn config(&mut self, root: &Path, call: &Call) -> Result<(FileId, String), Box<Diagnostic>> {
@@ -58,4 +82,11 @@ impl Reader<'_> {
         let text = source.text.clone();
         Ok((self.sources.add(source), text))
     }
+}
+
+/// The file of the standard library that has the layers of a `config.json`.
+fn library(config: &str) -> &'static str {
+    let read: Option<serde_json::Value> = serde_json::from_str(config).ok();
+    let family = read.as_ref().and_then(|object| object.get("model_type")?.as_str());
+    if family == Some("gpt2") { "gpt" } else { "llama" }
 }

@@ -164,6 +164,8 @@ mod tests {
             optimizer,
             learning_rate,
             data: DataSource::Synthetic,
+            init: None,
+            config: None,
             checkpoint: None,
             model: None,
         }

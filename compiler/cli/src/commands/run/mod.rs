@@ -30,6 +30,7 @@ use pipe_ir::text;
 use pipe_ir::verify::Verified;
 use pipe_runtime::checkpoint::Home;
 use pipe_runtime::data::Data;
+use pipe_runtime::weights;
 use pipe_runtime::{Backend, Options, Run, RunError, UsedGpu};
 use pipe_schedule::timing::durations::Costs;
 use pipe_schedule::timing::sharing::Sharing;
@@ -337,10 +338,22 @@ impl Arguments {
         session: &Session<'_>,
     ) -> Result<Finished, training::Failure> {
         let first_step = self.resume.resume(run, plan.checkpoints.as_deref(), session)?;
+        if first_step == 0 && !self.resume.weights_only {
+            self.fill(run, session)?;
+        }
         if let Some(home) = &mut home {
             self.set_older_aside(home, session)?;
         }
         training::train(run, first_step, plan, home.as_ref(), &mut stop_on_signal(session.job()))
+    }
+
+    /// Fills the weights from the file that the program names, if it does.
+    fn fill(&self, run: &mut Run, session: &Session<'_>) -> Result<(), training::Failure> {
+        let init = run.program().training.as_ref().and_then(|training| training.init.clone());
+        let Some(path) = init.filter(|_| run.computes()) else { return Ok(()) };
+        let notes = weights::fill(run, &self.target.folder().join(path))?;
+        notes.iter().for_each(|note| session.warn(note));
+        Ok(())
     }
 
     /// Sets checkpoints aside that a run has not begun with, so that its own do not replace them.

@@ -13,7 +13,10 @@ use std::collections::BTreeMap;
 #[derive(Default)]
 pub(super) struct Items<'a> {
     pub(super) model: Option<&'a Call>,
+    /// A `config.json` by its sizes.
     pub(super) config: Option<&'a Call>,
+    /// A `config.json` that is trained: the model itself.
+    pub(super) trained: Option<&'a Call>,
     pub(super) precision: (DType, Option<Span>),
     pub(super) devices: Option<(&'a Expr, [Option<&'a Expr>; 2])>,
     pub(super) device: Option<devices::Line<'a>>,
@@ -109,11 +112,13 @@ pub(super) fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> 
             report.add(error.label(first, "given here").help(help).edit_with(joined(&declared.items[..=index])));
         }
     }
-    if let Some(call) = items.config {
-        let lines = ["precision", "train"].map(|word| (word, said.get(word).copied()));
-        transformer::without_graph(call, lines, report);
+    if items.train.is_some() {
+        items.trained = items.config.take();
     }
-    if let (Some(span), None, None) = (said.get("precision"), items.model, items.config) {
+    if let (Some(call), Some(span)) = (items.config, said.get("precision")) {
+        transformer::without_graph(call, *span, report);
+    }
+    if let (Some(span), None, None, None) = (said.get("precision"), items.model, items.config, items.trained) {
         let message = format!("pipeline `{}` sets `precision`, but has no `model`", declared.name.text);
         let error = Diagnostic::error(Code::MissingItem, *span, "the precision of nothing", message);
         report.add(error.help("name a model, or leave the line out"));

@@ -33,7 +33,7 @@ use pipe_syntax::ast::{self, Call, Expr, ExprKind, PipelineItem, Subject};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::edits;
 use pipe_syntax::expr::arguments::{Callee, Values, bind};
-use pipe_syntax::expr::evaluate::{evaluate, exact};
+use pipe_syntax::expr::evaluate::{self, evaluate, exact};
 use pipe_syntax::expr::known::Known;
 use pipe_syntax::expr::scope::Fault;
 use pipe_syntax::files::Files;
@@ -118,12 +118,19 @@ pub(super) fn elaborate(
     let devices = devices::devices(said, items.device, (n_devices.unwrap_or(1), &sized), &mut report);
     let mut model =
         items.model.and_then(|call| model_call(files, (call, items.precision), request, &known, &mut report));
+    if let Some(call) = items.trained {
+        model = transformer::graph_call(files, (call, items.precision), request, &known, &mut report);
+    }
+    let of_graph = items.model.or(items.trained);
+    let model_line = of_graph.or(items.config);
     let cut = items.cut.and_then(|line| cut::cut(line, &sized, &mut report));
-    cut::beside(cut.as_ref(), (items.model, items.config), &mut report);
+    cut::beside(cut.as_ref(), (of_graph, items.config), &mut report);
     model.iter_mut().for_each(|model| model.cut.clone_from(&cut));
     let transformer = items.config.and_then(|call| transformer::transformer(files, call, request, &known, &mut report));
-    let training =
+    let mut training =
         items.train.and_then(|(settings, span)| training((&declared.name, span), settings, &known, &mut report));
+    let config = model.as_ref().and_then(|call| call.config.clone());
+    training.iter_mut().for_each(|training| training.config.clone_from(&config));
     let (Some(n_devices), Some(n_microbatches)) = (n_devices, n_microbatches) else {
         // Without a size no schedule can be written out, but a wrong name or number is known to be wrong.
         drop(items.cost.and_then(|line| costs::of_line(line, (&sized, None, request.turn), &mut report)));
@@ -154,9 +161,9 @@ pub(super) fn elaborate(
     let own = said.as_ref().map(|(shares, span)| (shares, *span));
     let activations = request.activation.as_ref().map(|shares| (shares, None)).or(own);
     report.extend(without_parts(schedule.as_ref(), items.config));
-    report.extend(without_swaps(schedule.as_ref(), items.model.or(items.config)));
-    reads::beside_model(files, items.schedule, items.model.or(items.config), &mut report);
-    activation::beside_model(activations, items.model.or(items.config), &mut report);
+    report.extend(without_swaps(schedule.as_ref(), model_line));
+    reads::beside_model(files, items.schedule, model_line, &mut report);
+    activation::beside_model(activations, model_line, &mut report);
     if let Some(schedule) = &mut schedule {
         let untrained = model.as_ref().map(|call| pipe_model::frozen::of_model(files, call, &parameters, schedule));
         let untrained = (untrained.unwrap_or_default(), &sized);
@@ -317,11 +324,11 @@ fn model_call(
         return None;
     };
     let (name, parameters_of, settings) = (&declared.name, &declared.parameters, &request.settings);
-    let callee = Callee { declared: name, parameters: parameters_of, settings, evaluate: exact };
+    let callee = Callee { declared: name, parameters: parameters_of, settings, evaluate: evaluate::number };
     let arguments = bind(callee, Some(call), known);
     let arguments = arguments.map_err(|errors| report.extend(errors)).ok()?;
     let (model, span) = (declared.name.text.clone(), call.span);
-    Some(ModelCall { model, span, arguments, precision, precision_line, cut: None })
+    Some(ModelCall { model, span, config: None, arguments, precision, precision_line, cut: None })
 }
 
 fn unknown<'n>(word: &str, name: &ast::Name, known: impl Iterator<Item = &'n str>) -> Diagnostic {

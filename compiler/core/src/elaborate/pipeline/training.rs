@@ -23,7 +23,7 @@ pub(super) fn training(
     report: &mut Report,
 ) -> Option<Training> {
     let mut said: BTreeMap<&str, Span> = BTreeMap::new();
-    let (mut data, mut steps, mut seed, mut optimizer) = (None, None, 0, None);
+    let (mut data, mut init, mut steps, mut seed, mut optimizer) = (None, None, None, 0, None);
     let (mut warmup, mut minimum, mut checkpoint) = ((0, span), None, None);
     for setting in settings {
         let (word, place) = (word(&setting.value), setting.span);
@@ -36,6 +36,7 @@ pub(super) fn training(
             SettingValue::Data(path) => {
                 data = Some(path.as_ref().map_or(DataSource::Synthetic, |path| DataSource::Bytes(path.clone())));
             }
+            SettingValue::Init(path) => init = Some(path.clone()),
             SettingValue::Steps(expr) => steps = report.take(whole(expr, values, 1, "`steps`")),
             SettingValue::Seed(expr) => seed = report.take(whole(expr, values, 0, "`seed`")).unwrap_or(0),
             SettingValue::Optimizer(call) => {
@@ -72,12 +73,13 @@ pub(super) fn training(
         ));
     }
     let learning_rate = LearningRate { peak, warmup: warmup.0, minimum: minimum.map(|(minimum, _)| minimum) };
-    Some(Training { steps, seed, optimizer, learning_rate, data: data?, checkpoint, model: None })
+    Some(Training { steps, seed, optimizer, learning_rate, data: data?, init, config: None, checkpoint, model: None })
 }
 
 const fn word(value: &SettingValue) -> &'static str {
     match value {
         SettingValue::Data(_) => "data",
+        SettingValue::Init(_) => "init",
         SettingValue::Steps(_) => "steps",
         SettingValue::Seed(_) => "seed",
         SettingValue::Optimizer(_) => "optimizer",

@@ -1,9 +1,13 @@
 //! A pipeline's `model "config.json"(..)`: the file read, its settings evaluated, and one compared with the other.
 
 use crate::elaborate::Request;
-use pipe_model::transformer::{Layers, Transformer, check, read, settings};
+use pipe_ir::graph::DType;
+use pipe_model::pipeline::ModelCall;
+use pipe_model::transformer::{GraphCall, Layers, Transformer, check, graph, read, settings};
 use pipe_syntax::ast::Call;
-use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::diagnostic::{Code, Diagnostic, Edit};
+use pipe_syntax::expr::arguments::{Callee, bind};
+use pipe_syntax::expr::evaluate;
 use pipe_syntax::expr::known::Known;
 use pipe_syntax::files::Files;
 use pipe_syntax::limits::Report;
@@ -29,13 +33,47 @@ pub(super) fn transformer(
     Some(transformer)
 }
 
-/// Refuses lines of a pipeline that say how a tensor graph is computed, where its model has none.
-pub(super) fn without_graph(call: &Call, lines: [(&str, Option<Span>); 2], report: &mut Report) {
-    for (word, span) in lines {
-        let Some(span) = span else { continue };
-        let path = &call.name.text;
-        let message = format!("`{word}` is for tensor graphs, but the model from `{path}` has none");
-        let error = Diagnostic::error(Code::NoTensorGraph, span, "of no effect", message);
-        report.add(error.label(call.name.span, "only its sizes are known").help("leave the line out").edit(span, ""));
+/// The same line as a model of the standard library: of a pipeline with `train`, which runs it.
+pub(super) fn graph_call(
+    files: &Files,
+    (call, (precision, precision_line)): (&Call, (DType, Option<Span>)),
+    request: &Request,
+    parameters: &Known<'_>,
+    report: &mut Report,
+) -> Option<ModelCall> {
+    let (file, text) = files.config(&call.name.text)?;
+    let settings = settings(call, &request.settings, parameters).map_err(|found| report.extend(found)).ok();
+    let (settings, places) = settings?;
+    for (name, place) in places.iter().filter(|(name, _)| !matches!(**name, "sequence" | "rows")) {
+        let message = format!("`{name}` says how a job of Megatron-LM runs the model, and `train` lets pipec run it");
+        let error = Diagnostic::error(Code::UnusableConfig, place.value, "of no effect", message);
+        let edit = place.cut.map(|span| Edit { span, text: String::new() });
+        report.add(error.help("leave it out").edit_with(edit));
     }
+    let found = graph(file, &call.name.text, text, &settings).map_err(|found| report.extend(found)).ok();
+    let GraphCall { model, config, mut arguments } = found?;
+    let declared = files.model(model)?;
+    let known = Known::default();
+    let empty = Call { arguments: Vec::new(), ..call.clone() };
+    let callee = Callee {
+        declared: &declared.name,
+        parameters: &declared.parameters,
+        settings: &[],
+        evaluate: evaluate::number,
+    };
+    let defaults = bind(callee, Some(&empty), &known).map_err(|errors| report.extend(errors)).ok()?;
+    for (name, value) in defaults {
+        arguments.entry(name).or_insert(value);
+    }
+    let (model, span) = (declared.name.text.clone(), call.span);
+    Some(ModelCall { model, span, config: Some(config), arguments, precision, precision_line, cut: None })
+}
+
+/// Refuses the precision of numbers that nothing computes.
+pub(super) fn without_graph(call: &Call, span: Span, report: &mut Report) {
+    let path = &call.name.text;
+    let message = format!("`precision` is for models that run, and of `{path}` only the sizes are asked for");
+    let error = Diagnostic::error(Code::NoTensorGraph, span, "of no effect", message);
+    let error = error.label(call.name.span, "the sizes of a model");
+    report.add(error.help("leave the line out; or write `train { .. }`, and the model itself can run").edit(span, ""));
 }

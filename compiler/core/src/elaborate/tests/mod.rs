@@ -13,9 +13,10 @@ use pipe_schedule::ratio::Ratio;
 use pipe_schedule::requirement::Limit;
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::units::Ticks;
-use pipe_syntax::expr::arguments::Values;
+use pipe_syntax::expr::number::Number;
 use pipe_syntax::source::{Source, Sources};
 use pipe_syntax::{files, stdlib};
+use std::collections::BTreeMap;
 
 fn load(text: &str) -> Result<Files, Diagnostics> {
     let root = Source { name: "test.pipe".to_owned(), text: text.to_owned() };
@@ -215,7 +216,10 @@ fn a_pipeline_says_everything() {
     let pipeline = found.pipeline.expect("a pipeline");
     assert_eq!(found.schedule.n_stages(), 12);
     let model = pipeline.model.expect("a model");
-    assert_eq!(model.arguments, Values::from([("depth".to_owned(), 9), ("hidden".to_owned(), 6)]));
+    assert_eq!(
+        model.arguments,
+        BTreeMap::from([("depth", 9), ("hidden", 6)].map(|(name, value)| (name.to_owned(), Number::whole(value))))
+    );
     assert_eq!(pipeline.memory.expect("a memory").0, Bytes(3 << 19).into());
     let costs = pipeline.costs.expect("costs");
     assert_eq!(costs.tasks.map(|ticks| ticks.0 / 100_000), [10, 15, 10, 25, 10, 0]);

@@ -81,7 +81,7 @@ fn pipelines_read_what_files_define() {
             devices 2 microbatches count schedule 1f1b }";
     let found = elaborated(text, &[]).expect("names of files are known in a pipeline");
     assert_eq!(found.schedule.n_microbatches, 4);
-    assert_eq!(found.pipeline.and_then(|it| it.model).expect("a model").arguments["hidden"], 16);
+    assert_eq!(found.pipeline.and_then(|it| it.model).expect("a model").arguments["hidden"].as_whole(), Some(16));
 }
 
 #[test]

@@ -23,16 +23,20 @@ impl Builder<'_> {
             Rule::weight => {
                 let (shape, init) = (self.shape(parts.need()), self.init(parts.need()));
                 let frozen = parts.optional(Rule::frozen).map(|word| self.span(&word));
-                LayerItem::Weight { name: self.name(&first), shape, init, frozen, span }
+                LayerItem::Weight { name: self.name(&first), shape, init, frozen, given: self.given(parts), span }
             }
             Rule::boundary => LayerItem::Part { name: self.name(&first), span },
             Rule::output => {
                 let values = std::iter::once(first).chain(parts).map(|value| self.expr(value)).collect();
                 LayerItem::Output { values, span }
             }
-            Rule::loss => LayerItem::Loss { value: self.expr(first), span },
+            Rule::loss => LayerItem::Loss { value: self.expr(first), given: self.given(parts), span },
             other => unexpected(other),
         }
+    }
+
+    fn given(&mut self, mut parts: Parts<'_>) -> Option<Expr> {
+        parts.next().map(|given| self.expr(Parts::of(given).need()))
     }
 
     fn tie(&mut self, pair: Pair<'_, Rule>) -> Tie {

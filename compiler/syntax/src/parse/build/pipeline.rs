@@ -153,6 +153,7 @@ impl Builder<'_> {
         let mut parts = Parts::of(pair);
         let value = match rule {
             Rule::set_data => SettingValue::Data(parts.next().map(|path| unquoted(&path))),
+            Rule::set_init => SettingValue::Init(unquoted(&parts.need())),
             Rule::set_steps => SettingValue::Steps(self.expr(parts.need())),
             Rule::set_seed => SettingValue::Seed(self.expr(parts.need())),
             Rule::set_optimizer => SettingValue::Optimizer(self.call(parts.need())),

@@ -18,7 +18,17 @@ const BEFORE: usize = 16;
 
 fn training(optimizer: Optimizer) -> Training {
     let learning_rate = LearningRate { peak: 0.01, warmup: 2, minimum: Some(0.001) };
-    Training { steps: 5, seed: 0, optimizer, learning_rate, data: DataSource::Synthetic, checkpoint: None, model: None }
+    Training {
+        steps: 5,
+        seed: 0,
+        optimizer,
+        learning_rate,
+        data: DataSource::Synthetic,
+        init: None,
+        config: None,
+        checkpoint: None,
+        model: None,
+    }
 }
 
 /// Updates for five steps on both sides; gradients are the same.

@@ -96,7 +96,7 @@ pub(super) fn log(b: &mut FunctionBuilder, lanes: Lanes, x: Value) -> Value {
 }
 
 /// A quarter of a turn in parts, each with few digits, so that its products with small whole numbers are exact.
-const QUARTER: [f32; 3] = [1.570_312_5, 4.837_512_969_970_703e-4, 7.549_789_954_891_82e-8];
+const QUARTER: [f32; 3] = [1.570_312_5, 4.837_513e-4, 7.549_79e-8];
 
 /// Sine or cosine: to an absolute error of 1e-7 for x up to 10,000; beyond, its error grows with x.
 pub(super) fn sine(b: &mut FunctionBuilder, lanes: Lanes, x: Value, is_cosine: bool) -> Value {

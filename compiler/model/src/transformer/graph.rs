@@ -1,0 +1,414 @@
+//! Graphs: which model of the standard library a `config.json` is, and with which numbers.
+//!
+//! The formulas of the others here count the bytes of a job of Megatron-LM. This is the model as `pipec` runs it: layers
+//! of `stdlib/models/`, whose arithmetic is that of transformers (`src/transformers/models/<family>/modeling_*.py`).
+
+use super::Settings;
+use super::config::Config;
+use super::families::{LARGE, Reader, SIZES};
+use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
+use pipe_syntax::expr::number::Number;
+use pipe_syntax::fraction::Fraction;
+use pipe_syntax::source::FileId;
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// Families that have a graph.
+pub const GRAPHS: [&str; 11] = [
+    "gpt2",
+    "llama",
+    "mistral",
+    "mixtral",
+    "qwen2",
+    "qwen2_moe",
+    "qwen3",
+    "qwen3_moe",
+    "gemma",
+    "deepseek_v2",
+    "deepseek_v3",
+];
+
+/// Keys that say nothing about what is computed in training, whatever their value is.
+const SILENT: &[&str] = &[
+    "_name_or_path",
+    "_attn_implementation_autoset",
+    "architectures",
+    "auto_map",
+    "aux_loss_alpha",
+    "bos_token_id",
+    "cache_implementation",
+    "dtype",
+    "eos_token_id",
+    "ep_size",
+    "id2label",
+    "initializer_range",
+    "label2id",
+    "layer_types",
+    "max_position_embeddings",
+    "max_window_layers",
+    "model_type",
+    "n_ctx",
+    "name_or_path",
+    "num_mtp_layers",
+    "num_nextn_predict_layers",
+    "output_router_logits",
+    "pad_token_id",
+    "pretraining_tp",
+    "qk_head_dim",
+    "quantization_config",
+    "rope_interleave",
+    "scoring_func",
+    "seq_aux",
+    "task_specific_params",
+    "tokenizer_class",
+    "topk_method",
+    "torch_dtype",
+    "transformers_version",
+    "unk_token_id",
+    "use_bidirectional_attention",
+    "use_cache",
+    "use_mrope",
+    "router_jitter_noise",
+    "rotary_dim",
+    "moe_layer_freq",
+    "add_cross_attention",
+    "gradient_checkpointing",
+    "reorder_and_upcast_attn",
+    "summary_activation",
+    "summary_first_dropout",
+    "summary_proj_to_labels",
+    "summary_type",
+    "summary_use_proj",
+];
+
+/// Keys that are read, by this file or in `families.rs`.
+const READ: &[&str] = &[
+    "activation_function",
+    "attention_bias",
+    "attention_dropout",
+    "attn_pdrop",
+    "decoder_sparse_step",
+    "embd_pdrop",
+    "first_k_dense_replace",
+    "head_dim",
+    "hidden_act",
+    "hidden_activation",
+    "hidden_size",
+    "intermediate_size",
+    "kv_lora_rank",
+    "layer_norm_epsilon",
+    "mlp_bias",
+    "mlp_only_layers",
+    "moe_intermediate_size",
+    "n_embd",
+    "n_group",
+    "n_head",
+    "n_inner",
+    "n_layer",
+    "n_positions",
+    "n_routed_experts",
+    "n_shared_experts",
+    "norm_topk_prob",
+    "num_attention_heads",
+    "num_experts",
+    "num_experts_per_tok",
+    "num_hidden_layers",
+    "num_key_value_heads",
+    "num_local_experts",
+    "q_lora_rank",
+    "qk_nope_head_dim",
+    "qk_rope_head_dim",
+    "qkv_bias",
+    "resid_pdrop",
+    "rms_norm_eps",
+    "rope_parameters",
+    "rope_scaling",
+    "rope_theta",
+    "routed_scaling_factor",
+    "router_aux_loss_coef",
+    "scale_attn_by_inverse_layer_idx",
+    "scale_attn_weights",
+    "shared_expert_intermediate_size",
+    "sliding_window",
+    "tie_word_embeddings",
+    "topk_group",
+    "use_sliding_window",
+    "v_head_dim",
+    "vocab_size",
+];
+
+/// A model of the standard library, with a value for each of its parameters that is not the default.
+#[derive(Clone, PartialEq, Debug)]
+pub struct GraphCall {
+    /// The file, without spaces.
+    pub config: String,
+    /// What it is called.
+    pub model: &'static str,
+    /// By parameter.
+    pub arguments: BTreeMap<String, Number>,
+}
+
+/// Reads a `config.json` as a model to run.
+///
+/// # Errors
+/// Everything in it that is not as it should be, and what would be computed otherwise than it says.
+pub fn graph(file: FileId, path: &str, text: &str, settings: &Settings) -> Result<GraphCall, Diagnostics> {
+    let mut reader = Reader::new(file, path, text).map_err(|error| vec![error])?;
+    let family = reader.family(&GRAPHS).map_err(|error| vec![error])?;
+    reader.unknown_keys();
+    let call = match family {
+        "gpt2" => reader.gpt2_graph(settings),
+        "deepseek_v2" | "deepseek_v3" => reader.deepseek(family, settings),
+        _ => reader.llama_graph(family, settings),
+    };
+    let (model, Arguments(arguments)) = call;
+    let compact = serde_json::from_str::<Value>(text).map(|value| value.to_string());
+    let config = compact.unwrap_or_else(|_| text.to_owned());
+    reader.finish(GraphCall { model, config, arguments })
+}
+
+/// Numbers by parameter.
+struct Arguments(BTreeMap<String, Number>);
+
+impl Arguments {
+    fn sizes(sizes: &[(&str, u64)]) -> Self {
+        let whole = |size: u64| Number::whole(i64::try_from(size).unwrap_or(i64::MAX));
+        Self(sizes.iter().map(|(name, size)| ((*name).to_owned(), whole(*size))).collect())
+    }
+
+    fn set(&mut self, name: &str, number: Number) {
+        self.0.insert(name.to_owned(), number);
+    }
+
+    fn flag(&mut self, name: &str, is_set: bool) {
+        self.set(name, Number::whole(i64::from(is_set)));
+    }
+}
+
+impl Reader<'_> {
+    /// Rule: every key is known, so that nothing is computed otherwise than the file says.
+    fn unknown_keys(&mut self) {
+        let keys: Vec<String> = self.object.keys().map(str::to_owned).collect();
+        for key in keys {
+            let is_null = self.object.get(&[key.as_str()]).is_none();
+            if is_null || SILENT.contains(&key.as_str()) || READ.contains(&key.as_str()) {
+                continue;
+            }
+            let message = format!("`{}` has the key `{key}`, and what it changes is not known", self.path);
+            let span = self.object.key(&key).unwrap_or_else(|| self.object.start());
+            let error = Diagnostic::error(Code::UnusableConfig, span, "this key", message);
+            let known = READ.iter().chain(SILENT).copied();
+            self.found.push(match pipe_syntax::suggest::help(&key, known) {
+                Some(help) => error.help(help),
+                None => error.help("remove it if the model computes the same without it"),
+            });
+        }
+    }
+
+    /// Rule: what is computed has this value; others are not known.
+    fn only(&mut self, key: &str, known: &[&str]) {
+        let Some((_, written)) = self.object.get(&[key]) else { return };
+        let text = written.text.trim_matches('"').to_owned();
+        if !known.contains(&text.as_str()) {
+            let list = known.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(" or ");
+            self.refuse(&[key], format!("`{key}` is `{text}`; only {list} can be computed"));
+        }
+    }
+
+    /// A number, exact where it is short.
+    fn number(&mut self, key: &str, default: f64) -> Number {
+        let Some((_, written)) = self.object.get(&[key]) else { return exact(default) };
+        match written.text.parse::<f64>() {
+            Ok(value) if value.is_finite() && value >= 0.0 => exact(value),
+            _ => {
+                self.refuse(&[key], format!("`{key}` must be a number that is not negative"));
+                exact(default)
+            }
+        }
+    }
+
+    /// How positions rotate, from `rope_parameters`, or from `rope_theta` and `rope_scaling` of older files.
+    fn rotation(&mut self, arguments: &mut Arguments, theta: f64) {
+        let key = ["rope_parameters", "rope_scaling"].into_iter().find(|key| self.object.get(&[key]).is_some());
+        let own: Map<String, Value> =
+            key.and_then(|key| serde_json::from_str(self.object.get(&[key])?.1.text).ok()).unwrap_or_default();
+        let of = |name: &str| own.get(name).and_then(Value::as_f64);
+        let written = self.number("rope_theta", theta);
+        arguments.set("theta", of("rope_theta").map_or(written, exact));
+        let kind = own.get("rope_type").or_else(|| own.get("type")).and_then(Value::as_str).unwrap_or("default");
+        let sizes = match kind {
+            "default" => return,
+            // All frequencies, as if none turned fast enough to stay.
+            "linear" => [of("factor"), Some(1e9), Some(2e9), Some(1.0)],
+            "llama3" => {
+                let keys = ["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"];
+                keys.map(of)
+            }
+            _ => {
+                let message = format!("positions that rotate as `{kind}` cannot be computed");
+                return self.refuse(&[key.unwrap_or("rope_parameters")], message);
+            }
+        };
+        for (name, value) in ["factor", "low", "high", "original"].into_iter().zip(sizes) {
+            match value {
+                Some(value) if value > 0.0 => arguments.set(name, exact(value)),
+                _ => {
+                    let message = format!("`{kind}` positions need a number for each of their settings");
+                    return self.refuse(&[key.unwrap_or("rope_parameters")], message);
+                }
+            }
+        }
+    }
+
+    /// Rule: no row is longer than a window, which attention does not have.
+    fn no_window(&mut self, window: Option<u64>, settings: &Settings) {
+        if let Some(window) = window.filter(|window| *window < settings.sequence) {
+            let message = format!(
+                "attention sees {window} positions, and rows have {}: such windows cannot be computed yet",
+                settings.sequence
+            );
+            self.refuse(&["sliding_window"], message);
+        }
+    }
+
+    /// Layers of `std.models.gpt`.
+    fn gpt2_graph(&mut self, settings: &Settings) -> (&'static str, Arguments) {
+        let config = self.gpt2();
+        self.only("activation_function", &["gelu_new", "gelu_pytorch_tanh"]);
+        self.only("scale_attn_weights", &["true"]);
+        self.only("scale_attn_by_inverse_layer_idx", &["false"]);
+        if config.positions < settings.sequence {
+            let message = format!("there are {} positions, and rows have {}", config.positions, settings.sequence);
+            self.refuse(&["n_positions", "max_position_embeddings"], message);
+        }
+        let mut arguments = Arguments::sizes(&[
+            ("vocab", config.vocabulary),
+            ("hidden", config.hidden),
+            ("heads", config.heads),
+            ("blocks", config.layers),
+            ("wide", config.feed_forward),
+            ("positions", config.positions),
+            ("sequence", settings.sequence),
+            ("rows", settings.rows),
+        ]);
+        arguments.flag("tied", config.is_tied);
+        let epsilon = self.number("layer_norm_epsilon", 1e-5);
+        arguments.set("epsilon", epsilon);
+        ("gpt2", arguments)
+    }
+
+    /// Layers of `std.models.llama`.
+    fn llama_graph(&mut self, family: &'static str, settings: &Settings) -> (&'static str, Arguments) {
+        let config = self.llama_like(family);
+        let is_gemma = family == "gemma";
+        let acts: &[&str] = if is_gemma { &["gelu", "gelu_pytorch_tanh", "gelu_new"] } else { &["silu"] };
+        self.only("hidden_act", acts);
+        self.only("hidden_activation", acts);
+        if family.starts_with("qwen") && self.flag("use_sliding_window", false) {
+            let window = self.whole(&["sliding_window"], 4_096, LARGE);
+            self.no_window(Some(window), settings);
+        }
+        self.no_window(config.window, settings);
+        let mut arguments = self.common(&config, family, settings);
+        arguments.flag("normed", config.has_query_norm);
+        let biased = u64::from(config.biases.attention) + u64::from(config.biases.projection);
+        arguments.set("biased", Number::whole(i64::try_from(biased).unwrap_or(0)));
+        arguments.flag("biased_feed_forward", config.biases.feed_forward);
+        if is_gemma {
+            ["unit", "gelu_gate"].into_iter().for_each(|flag| arguments.flag(flag, true));
+            #[expect(clippy::cast_precision_loss, reason = "a number of tensors")]
+            arguments.set("scale", exact((config.hidden as f64).sqrt()));
+        }
+        if let Some(experts) = &config.experts {
+            let of_experts = Arguments::sizes(&[
+                ("experts", experts.count),
+                ("chosen", experts.per_token),
+                ("expert_wide", experts.width),
+                ("shared", experts.shared),
+                ("every", if family == "mixtral" { 1 } else { self.whole(&["decoder_sparse_step"], 1, SIZES) }),
+            ]);
+            arguments.0.extend(of_experts.0);
+            arguments.flag("gate_shared", experts.shared > 0);
+            let is_divided = family == "mixtral" || self.flag("norm_topk_prob", false);
+            arguments.flag("divided", is_divided);
+            let is_plain: Vec<u64> = self.list("mlp_only_layers");
+            // Layers without experts that come first can be said; others cannot.
+            let dense = (0..).zip(&experts.is_sparse).take_while(|(layer, _)| is_plain.contains(layer)).count();
+            if is_plain.len() > dense {
+                self.refuse(&["mlp_only_layers"], "only the first layers can be without experts".to_owned());
+            }
+            arguments.set("dense", Number::whole(i64::try_from(dense).unwrap_or(0)));
+        }
+        ("llama", arguments)
+    }
+
+    /// What all models of `std.models.llama` have.
+    fn common(&mut self, config: &Config, family: &str, settings: &Settings) -> Arguments {
+        let mut arguments = Arguments::sizes(&[
+            ("vocab", config.vocabulary),
+            ("hidden", config.hidden),
+            ("heads", config.heads),
+            ("kv_heads", config.kv_heads),
+            ("width", config.head_dim),
+            ("wide", config.feed_forward),
+            ("blocks", config.layers),
+            ("sequence", settings.sequence),
+            ("rows", settings.rows),
+        ]);
+        arguments.flag("tied", config.is_tied);
+        let epsilon = self.number("rms_norm_eps", if family == "mixtral" { 1e-5 } else { 1e-6 });
+        arguments.set("epsilon", epsilon);
+        self.rotation(&mut arguments, if family == "mixtral" { 1e6 } else { 1e4 });
+        arguments
+    }
+
+    /// Latent attention, groups of experts (`modeling_deepseek_v2.py`, `modeling_deepseek_v3.py`).
+    fn deepseek(&mut self, family: &'static str, settings: &Settings) -> (&'static str, Arguments) {
+        let config = self.llama_like(family);
+        let is_v3 = family == "deepseek_v3";
+        self.only("hidden_act", &["silu"]);
+        self.only("attention_bias", &["false"]);
+        self.only("rope_interleave", &["true"]);
+        self.only("topk_method", if is_v3 { &["noaux_tc"] } else { &["greedy"] });
+        self.only("scoring_func", if is_v3 { &["sigmoid"] } else { &["softmax"] });
+        self.only("moe_layer_freq", &["1"]);
+        let mut arguments = self.common(&config, family, settings);
+        if arguments.0.contains_key("factor") {
+            self.refuse(&["rope_parameters", "rope_scaling"], "scaled positions cannot be computed here".to_owned());
+        }
+        let query_rank = self.object.get(&["q_lora_rank"]).map_or(0, |_| self.whole(&["q_lora_rank"], 1_536, SIZES));
+        let experts = self.whole(&["n_routed_experts"], if is_v3 { 256 } else { 64 }, 0..=1 << 16);
+        let expert_wide = self.whole(&["moe_intermediate_size"], if is_v3 { 2_048 } else { 1_407 }, LARGE);
+        let n_shared = self.whole(&["n_shared_experts"], if is_v3 { 1 } else { 2 }, 0..=1 << 10);
+        let own = [
+            ("latent", self.whole(&["kv_lora_rank"], 512, SIZES)),
+            ("query_rank", query_rank),
+            ("plain_width", self.whole(&["qk_nope_head_dim"], 128, SIZES)),
+            ("rotated_width", self.whole(&["qk_rope_head_dim"], 64, SIZES)),
+            ("value_width", self.whole(&["v_head_dim"], 128, SIZES)),
+            ("experts", experts),
+            ("chosen", self.whole(&["num_experts_per_tok"], if is_v3 { 8 } else { 2 }, SIZES)),
+            ("expert_wide", expert_wide),
+            ("shared", n_shared * expert_wide),
+            ("dense", self.whole(&["first_k_dense_replace"], if is_v3 { 3 } else { 0 }, 0..=1 << 12)),
+            ("groups", if is_v3 { self.whole(&["n_group"], 8, SIZES) } else { 0 }),
+            ("open", if is_v3 { self.whole(&["topk_group"], 4, SIZES) } else { 1 }),
+        ];
+        arguments.0.extend(Arguments::sizes(&own).0);
+        let is_divided = is_v3 && self.flag("norm_topk_prob", true);
+        arguments.flag("divided", is_divided);
+        let scale = self.number("routed_scaling_factor", if is_v3 { 2.5 } else { 1.0 });
+        arguments.set("expert_scale", scale);
+        ("llama", arguments)
+    }
+}
+
+/// A number as a fraction, where it is whole.
+#[expect(clippy::cast_possible_truncation, reason = "it is whole and small")]
+fn exact(value: f64) -> Number {
+    if value.fract() == 0.0 && value.abs() < 1e15 {
+        Number::Exact(Fraction::whole(value as i64))
+    } else {
+        Number::Decimal(value)
+    }
+}

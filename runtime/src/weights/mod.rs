@@ -1,0 +1,204 @@
+//! Weights of others: a run begins with what safetensors files hold, under the names of Hugging Face or of the program.
+
+mod export;
+mod names;
+mod shards;
+
+use crate::run::Run;
+pub use export::{ExportDType, Exported, export};
+pub use names::{Saved, saved};
+use pipe_distributed::{Rank, RunError};
+use pipe_ir::graph::{DType, TensorType};
+use pipe_ir::value::{TensorSlot, ValueKind};
+use serde::{Deserialize, Serialize};
+pub use shards::Shards;
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// Why weights were not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum WeightsError {
+    /// The file system said no.
+    #[error("{path}: {source}")]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// There are none.
+    #[error("{folder} has neither `model.safetensors` nor `model.safetensors.index.json`")]
+    Absent {
+        /// Where they were looked for.
+        folder: PathBuf,
+    },
+    /// A file is not what it should be.
+    #[error("{path} cannot be read: {reason}")]
+    Malformed {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// They are those of another model.
+    #[error("{path} does not fit the model: {}", .reasons.join("; "))]
+    Unfit {
+        /// Which file.
+        path: PathBuf,
+        /// What differs; never empty.
+        reasons: Vec<String>,
+    },
+    /// A rank cannot read them.
+    #[error("{rank}: {message}")]
+    Rank {
+        /// Which.
+        rank: Rank,
+        /// What it says.
+        message: String,
+    },
+    /// The run cannot go on.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+/// How many differences are told; nobody reads more.
+const MOST_REASONS: usize = 8;
+
+/// A tensor of the program, and what is read for it.
+struct Placed {
+    value: pipe_ir::ids::ValueId,
+    tensor: usize,
+    dtype: DType,
+    /// The entries, and which elements of each.
+    pieces: Vec<(String, Range<u64>)>,
+}
+
+/// Fills the weights of a run. Nothing is written if something does not fit. All ranks of a job do it at once, and each
+/// reads what its devices hold. Returns what should be said of it.
+///
+/// # Errors
+/// If files are missing, cut off or of another model.
+pub fn fill(run: &mut Run, from: &Path) -> Result<Vec<String>, WeightsError> {
+    let config = run.program().training.as_ref().and_then(|training| training.config.as_deref());
+    let family = config.and_then(family);
+    let family = family.as_deref();
+    let found = Shards::open(from).and_then(|shards| Ok((placed(run, &shards, family)?, shards)));
+    let (places, shards) = together(run, found)?;
+    for Placed { value, tensor, dtype, pieces } in &places {
+        let mut bytes = Vec::new();
+        for (name, elements) in pieces {
+            bytes.extend(shards.read(name, elements.clone(), *dtype)?);
+        }
+        for age in 0..run.versions(*value) {
+            run.write_bytes(*value, *tensor, Some(age), &bytes)?;
+        }
+    }
+    Ok(unused(run, &shards, family).into_iter().collect())
+}
+
+/// The `model_type` of a `config.json`.
+pub fn family(config: &str) -> Option<String> {
+    let config: serde_json::Value = serde_json::from_str(config).ok()?;
+    config.get("model_type")?.as_str().map(str::to_owned)
+}
+
+/// What is read for each weight that this process holds.
+fn placed(run: &Run, shards: &Shards, family: Option<&str>) -> Result<Vec<Placed>, WeightsError> {
+    let (mut places, mut reasons) = (Vec::new(), Vec::new());
+    for (id, value) in run.program().values.iter().enumerate() {
+        let id = pipe_ir::ids::ValueId::from_index(id);
+        if value.kind != ValueKind::Parameters || !run.holds(id) {
+            continue;
+        }
+        for (tensor, slot) in value.tensors.iter().enumerate() {
+            match pieces(slot, shards, family) {
+                Ok(pieces) => places.push(Placed { value: id, tensor, dtype: slot.ty.dtype, pieces }),
+                Err(reason) => reasons.push(reason),
+            }
+        }
+    }
+    let more = reasons.len().saturating_sub(MOST_REASONS);
+    reasons.truncate(MOST_REASONS);
+    if more > 0 {
+        reasons.push(format!("and {more} more"));
+    }
+    if reasons.is_empty() { Ok(places) } else { Err(WeightsError::Unfit { path: shards.path.clone(), reasons }) }
+}
+
+/// The entries that hold the part of a tensor that a slot has.
+fn pieces(slot: &TensorSlot, shards: &Shards, family: Option<&str>) -> Result<Vec<(String, Range<u64>)>, String> {
+    let TensorType { shape, dtype } = slot.whole();
+    let first = shape.first().copied().unwrap_or(1);
+    let saved = match family {
+        Some(family) => names::saved(family, &slot.name, first)
+            .ok_or_else(|| format!("what `{}` is called in a model of the type `{family}` is not known", slot.name))?,
+        None => Saved { names: vec![vec![slot.name.clone()]], is_by_expert: false },
+    };
+    let expected = if saved.is_by_expert { &shape[1..] } else { &shape[..] };
+    let each: u64 = expected.iter().product();
+    let from = slot.from().0 / dtype.bytes().0;
+    let own = from..from + slot.ty.elements();
+    let mut pieces = Vec::new();
+    for (position, names) in (0..).zip(&saved.names) {
+        let there = names.iter().find(|name| shards.shape(name).is_some());
+        let name = there.ok_or_else(|| format!("it has no tensor `{}`", names[0]))?;
+        shards.type_of(name).map_err(|ty| format!("`{name}` is of type {ty}, and numbers are needed"))?;
+        let shape = shards.shape(name).unwrap_or_default();
+        if shape != expected {
+            return Err(format!("it holds `{name}` as {shape:?}, but the model's is {expected:?}"));
+        }
+        let begin = position * each;
+        let (start, end) = (own.start.max(begin), own.end.min(begin + each));
+        if start < end {
+            pieces.push((name.clone(), start - begin..end - begin));
+        }
+    }
+    Ok(pieces)
+}
+
+/// A note about tensors that nobody reads.
+fn unused(run: &Run, shards: &Shards, family: Option<&str>) -> Option<String> {
+    let slots = run.program().values.iter().filter(|value| value.kind == ValueKind::Parameters);
+    let slots = slots.flat_map(|value| &value.tensors);
+    let known: BTreeSet<String> = slots
+        .flat_map(|slot| match family {
+            Some(family) => names::saved(family, &slot.name, slot.whole().shape.first().copied().unwrap_or(1))
+                .map_or_else(Vec::new, |saved| saved.names.concat()),
+            None => vec![slot.name.clone()],
+        })
+        .collect();
+    // A head that shares the embedding may be saved again, and so may masks.
+    let is_silent = |name: &&str| {
+        *name == "lm_head.weight" || name.ends_with(".attn.bias") || name.ends_with(".rotary_emb.inv_freq")
+    };
+    let mut left = shards.names().filter(|name| !known.contains(*name)).filter(|name| !is_silent(name));
+    let first = left.next()?;
+    let more = left.count();
+    let others = if more > 0 { format!(" and {more} more tensors") } else { String::new() };
+    Some(format!("{} also holds `{first}`{others}, which the model does not have", shards.path.display()))
+}
+
+/// What a rank says of what it found.
+#[derive(Serialize, Deserialize)]
+struct Refusal {
+    rank: usize,
+    message: String,
+}
+
+/// What was found, if all ranks found it well.
+fn together<T>(run: &Run, own: Result<T, WeightsError>) -> Result<T, WeightsError> {
+    let Some(mailbox) = run.mailbox() else { return own };
+    let rank = mailbox.rank.index();
+    let word = own.as_ref().err().map(|error| Refusal { rank, message: error.to_string() });
+    let words = mailbox.gather(serde_json::to_vec(&word).unwrap_or_default())?;
+    let words = words.iter().filter_map(|word| serde_json::from_slice::<Option<Refusal>>(word).ok()?);
+    let verdict = mailbox.spread(serde_json::to_vec(&words.min_by_key(|word| word.rank)).unwrap_or_default())?;
+    match (serde_json::from_slice::<Option<Refusal>>(&verdict).unwrap_or_default(), own) {
+        (None, own) => own,
+        (Some(refusal), own) => {
+            let told = WeightsError::Rank { rank: Rank::from_index(refusal.rank), message: refusal.message };
+            Err(own.err().filter(|_| refusal.rank == rank).unwrap_or(told))
+        }
+    }
+}
