@@ -205,8 +205,8 @@ pub struct Training {
     pub learning_rate: LearningRate,
     /// From what.
     pub data: DataSource,
-    /// Where the weights are to begin with, if they are not random: a safetensors file, an index of several, or a folder
-    /// with either.
+    /// Where the weights are to begin with, if they are not random: a safetensors file, an index of
+    /// several, or a folder with either.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub init: Option<String>,
     /// The `config.json` that the model is made of, if it is: other tools then know its weights by other names.

@@ -97,9 +97,9 @@ struct Entry<'s> {
     bytes: &'s [u8],
 }
 
-/// Writes the weights of a checkpoint, and its `config.json`, into a new folder. Files of weights have at most so many
-/// bytes; where there are several, an index says which has what. The optimizer's state goes to a file of its own if it is
-/// wanted.
+/// Writes the weights of a checkpoint, and its `config.json`, into a new folder. Files of weights have
+/// at most so many bytes; where there are several, an index says which has what. The optimizer's state
+/// goes to a file of its own if it is wanted.
 ///
 /// # Errors
 /// If the model is none that Hugging Face knows, the folder is there already, or files cannot be written.
@@ -110,7 +110,7 @@ pub fn export(
     most_bytes: u64,
     with_optimizer: bool,
 ) -> Result<Exported, WeightsError> {
-    let unfit = |reason: String| WeightsError::Unfit { path: folder.to_owned(), reasons: vec![reason] };
+    let unfit = WeightsError::Unnamed;
     let io = |path: &Path| {
         let path = path.to_owned();
         move |source| WeightsError::Io { path, source }
@@ -125,7 +125,7 @@ pub fn export(
         .map_err(|error| unfit(format!("the `config.json` of the checkpoint is not valid: {error}")))?;
     let of = family(&config.to_string()).ok_or_else(|| unfit("the `config.json` names no `model_type`".to_owned()))?;
     if folder.exists() {
-        return Err(unfit("there is something already".to_owned()));
+        return Err(WeightsError::Taken { folder: folder.to_owned() });
     }
     let dtype = dtype.unwrap_or_else(|| ExportDType::of_config(&config));
     // Older versions of weights, which some schedules keep, have an `@` in their name.
@@ -241,6 +241,9 @@ fn save(path: &Path, tensors: Vec<FileTensor>) -> Result<(), WeightsError> {
     let views: Vec<_> = views.collect::<Result<_, _>>()?;
     // What transformers asks for when it loads a file.
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    let io = |source| WeightsError::Io { path: path.to_owned(), source };
+    // The library makes files that nobody else may read; one that is there keeps what others may do with it.
+    fs::File::create(path).map_err(io)?;
     serialize_to_file(views, Some(metadata), path).map_err(|error| malformed(&error))
 }
 

@@ -41,6 +41,15 @@ pub enum WeightsError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A folder that is to be written is there already.
+    #[error("{folder} is there already: name a new folder")]
+    Taken {
+        /// Which.
+        folder: PathBuf,
+    },
+    /// A checkpoint says too little of its model.
+    #[error("{0}")]
+    Unnamed(String),
     /// They are those of another model.
     #[error("{path} does not fit the model: {}", .reasons.join("; "))]
     Unfit {

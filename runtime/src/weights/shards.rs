@@ -1,5 +1,5 @@
-//! Files of weights: one safetensors file, or several with an index, as Hugging Face has them. Only what is asked for is
-//! read, so files may be larger than memory.
+//! Files of weights: one safetensors file, or several with an index, as Hugging Face has them. Only
+//! what is asked for is read, so files may be larger than memory.
 
 use super::WeightsError;
 use crate::regular_file;

@@ -193,13 +193,13 @@ operations! {
         "transpose_a" transpose_a: bool = "whether a is stored as [.., k, m]",
         "transpose_b" transpose_b: bool = "whether b is stored as [.., n, k]"
     }
-    /// (x[.., k], weights[e, k, n], routes i32[..]) -> [.., n]: each row times the matrix that its route names, added up
-    /// as in `MatMul`. With `transpose` the weights are stored as [e, n, k].
+    /// (x[.., k], weights[e, k, n], routes i32[..]) -> [.., n]: each row times the matrix that its
+    /// route names, added up as in `MatMul`. With `transpose` the weights are stored as [e, n, k].
     Product RoutedMatMul "routed_matmul" [x, weights, routes] {
         "transpose" transpose: bool = "whether weights are stored as [e, n, k]"
     }
-    /// (x[.., k], dy[.., n], routes i32[..]) -> [e, k, n]: for each matrix, xᵀ · dy over the rows that go there, in their
-    /// order. The derivative of `RoutedMatMul` by its weights.
+    /// (x[.., k], dy[.., n], routes i32[..]) -> [e, k, n]: for each matrix, xᵀ · dy over the rows that
+    /// go there, in their order. The derivative of `RoutedMatMul` by its weights.
     Product RoutedMatMulGrad "routed_matmul_grad" [x, dy, routes]
     /// The sum over one axis, which keeps its place with size 1.
     Sum Sum "sum" [x] { "axis" axis: u32 = "a dimension" }
@@ -216,13 +216,15 @@ operations! {
     /// (indices i32[..], dy[.., h]) -> [v, h]: adds each row of dy to the row of a zero table that its index names, in
     /// the order of the indices. The derivative of `Gather`.
     Indexed ScatterAdd "scatter_add" [indices, dy]
-    /// x[.., h] -> [.., 2]: mean and 1 / sqrt(variance + epsilon) of every row. With `rms` the mean counts as 0, and the
-    /// variance is the mean of the squares (arXiv 1910.07467). The node's type can hold epsilon.
+    /// x[.., h] -> [.., 2]: mean and 1 / sqrt(variance + epsilon) of every row. With `rms` the mean
+    /// counts as 0, and the variance is the mean of the squares (arXiv 1910.07467). The node's type
+    /// can hold epsilon.
     Rows NormStatistics "norm_statistics" [x] {
         "rms" rms: bool = "whether the mean counts as 0",
         "epsilon" epsilon: f64 = "a number"
     }
-    /// `(x[.., h], statistics[.., 2], gain[h], bias[h]) -> [.., h]`: (x - mean) * rstd * gain + bias. There may be no bias.
+    /// `(x[.., h], statistics[.., 2], gain[h], bias[h]) -> [.., h]`: (x - mean) * rstd * gain + bias.
+    /// There may be no bias.
     Rows Normalize "normalize" [x, statistics, gain; bias]
     /// Derivative of normalisation by x; `rms` as in `NormStatistics`.
     Rows NormalizeGradInput "normalize_grad_input" [x, statistics, gain, dy] {

@@ -228,7 +228,8 @@ impl Tape {
         self.shaped(Op::Gather, &[table, indices], &shape)
     }
 
-    /// Normalisation over the last dimension: with a bias layer normalisation, without one that of the root mean square.
+    /// Normalisation over the last dimension: layer normalisation with a bias, and by the root mean
+    /// square without one.
     pub fn normalize(&mut self, x: NodeId, gain: NodeId, bias: Option<NodeId>, epsilon: f64) -> NodeId {
         let shape = self.shape(x).to_vec();
         let mut pair = shape.clone();

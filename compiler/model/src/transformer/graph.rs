@@ -1,7 +1,8 @@
 //! Graphs: which model of the standard library a `config.json` is, and with which numbers.
 //!
-//! The formulas of the others here count the bytes of a job of Megatron-LM. This is the model as `pipec` runs it: layers
-//! of `stdlib/models/`, whose arithmetic is that of transformers (`src/transformers/models/<family>/modeling_*.py`).
+//! The formulas of the other files count the bytes of a job of Megatron-LM. This is the model as
+//! `pipec` runs it: layers of `stdlib/models/`, whose arithmetic is the one of transformers
+//! (`src/transformers/models/<family>/modeling_*.py`).
 
 use super::Settings;
 use super::config::Config;

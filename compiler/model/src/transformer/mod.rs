@@ -6,7 +6,8 @@
 //! floating-point operations ([`flops`]). [`account`] adds them up by stage, with the embedding on
 //! the first stage and the head on the last one; [`balance`] cuts them so that devices have equally
 //! much to do. [`stages`] makes values and executables of that, which are proved like those of any
-//! other model. [`graph`] is the model as `pipec` runs it. [`exchanges`] says what devices that divide a stage tell each other.
+//! other model. [`graph()`] is the model as `pipec` runs it.
+//! [`exchanges`] says what devices that divide a stage tell each other.
 //! `docs/models.md` has the formulas and what is not counted.
 
 mod account;

@@ -89,9 +89,9 @@ fn special_logs(b: &mut FunctionBuilder, lanes: Lanes, x: Value, result: Value) 
     lanes.select(b, (x, FloatCC::GreaterThanOrEqual, zero), result, nan)
 }
 
-/// The sine of x, or its cosine: x less the nearest multiple of a quarter turn is small, and how many quarters there are
-/// says which of two polynomials it is, and its sign (Cody and Waite). `rounder` is 1.5 * 2^p for p digits of fraction:
-/// a number that is added to it becomes whole, and is in its low bits.
+/// The sine of x, or its cosine: x less the nearest multiple of a quarter turn is small, and the number
+/// of quarters says which of two polynomials it is, and its sign (Cody and Waite). `rounder` is
+/// 1.5 * 2^p for p digits of fraction: a number that is added to it becomes whole, and is in its low bits.
 fn quarters<const PARTS: usize>(
     b: &mut FunctionBuilder,
     lanes: Lanes,
