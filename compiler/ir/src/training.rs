@@ -181,6 +181,8 @@ pub enum DataSource {
     /// The bytes of a file, relative to the folder of the file that names it: tokens are a random window of bytes,
     /// targets the same window one byte on.
     Bytes(String),
+    /// The same of a file of tokens (`.bin`, `.npy`) instead of bytes.
+    Tokens(String),
 }
 
 /// When and where a run saves itself.

@@ -55,6 +55,8 @@ pub struct Pipeline {
 pub struct TrainingFiles {
     /// The line of a file of data.
     pub data: Option<Span>,
+    /// The line of the files of initial weights.
+    pub init: Option<Span>,
     /// The line of the folder of checkpoints.
     pub checkpoint: Option<Span>,
 }

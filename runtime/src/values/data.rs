@@ -5,7 +5,7 @@
 
 use crate::values::numbers::encode;
 use crate::values::random::{Counter, mix};
-use crate::{checksum, regular_file};
+use crate::values::tokens::Tokens;
 use pipe_ir::digest::Digest;
 use pipe_ir::graph::{DType, Graph, Node, Op};
 use pipe_ir::ids::{MicrobatchId, NodeId, ValueId};
@@ -13,7 +13,6 @@ use pipe_ir::program::{Body, Exec, Program};
 use pipe_ir::slices::Slicing;
 use pipe_ir::training::DataSource;
 use pipe_ir::value::{TensorSlot, ValueKind};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// The largest data file that is read: 16 GiB.
@@ -30,37 +29,51 @@ pub enum DataError {
         /// What the system says.
         source: std::io::Error,
     },
+    /// The file is not what its name says.
+    #[error("{path} is not a file of tokens: {reason}")]
+    Malformed {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The file is shorter than one window.
     #[error(
-        "{path} has {bytes} bytes, but one row of a microbatch takes {window} (the sequence and the byte after it)"
+        "{path} has {count} {unit}s, but one row of a microbatch takes {window} (the sequence and the {unit} after it)"
     )]
     TooShort {
         /// Which file.
         path: PathBuf,
-        /// Its length.
-        bytes: usize,
+        /// How many there are.
+        count: u64,
+        /// Of what.
+        unit: &'static str,
         /// Sequence length plus one.
         window: usize,
     },
-    /// A byte of the file is not in the model's vocabulary.
-    #[error("{path} holds the byte {byte}, but the model indexes a table of {vocabulary} rows with it")]
+    /// A token of the file is not in the model's vocabulary.
+    #[error("{path} holds the {unit} {token}, but the model indexes a table of {vocabulary} rows with it")]
     OutsideVocabulary {
         /// Which file.
         path: PathBuf,
-        /// Largest byte in it.
-        byte: u8,
+        /// What it is of.
+        unit: &'static str,
+        /// The largest one, or one below 0.
+        token: i32,
         /// Rows of the smallest table.
         vocabulary: u64,
     },
-    /// Byte data fills `tokens` and `targets` only.
+    /// Tokens fill `tokens` and `targets` only.
     #[error(
-        "the model's data tensor `{name}` of type {ty} cannot come from a file of bytes: those fill `tokens` and `targets`, i32[rows, sequence]"
+        "the model's data tensor `{name}` of type {ty} cannot come from a file of {unit}s: those fill `tokens` and `targets`, i32[rows, sequence]"
     )]
     Unsupported {
         /// The data tensor.
         name: String,
         /// Its type.
         ty: String,
+        /// What the file has.
+        unit: &'static str,
     },
 }
 
@@ -80,7 +93,7 @@ pub struct Data {
 
 enum Source {
     Synthetic,
-    Text(Vec<u8>),
+    Tokens(Tokens),
     Function(Box<FillTensor>),
 }
 
@@ -93,12 +106,9 @@ impl Data {
         let data = Self::synthetic(program);
         match program.training.as_ref().map(|training| &training.data) {
             None | Some(DataSource::Synthetic) => Ok(data),
-            Some(DataSource::Bytes(path)) => {
-                let path = root.join(path);
-                let text = regular_file::read(&path, MOST_BYTES).map_err(unreadable(&path))?;
-                let largest = text.iter().copied().max().unwrap_or(0);
-                fits(program, &data.values, &path, (text.len(), largest))?;
-                Ok(Self { source: Source::Text(text), ..data })
+            Some(DataSource::Bytes(path) | DataSource::Tokens(path)) => {
+                let tokens = opened(program, &data.values, &root.join(path))?;
+                Ok(Self { source: Source::Tokens(tokens), ..data })
             }
         }
     }
@@ -129,7 +139,7 @@ impl Data {
     /// lies. Nothing is known of functions.
     pub fn identity(&self) -> Option<String> {
         match &self.source {
-            Source::Text(text) => Some(format!("{} bytes of checksum {}", text.len(), checksum::of(text))),
+            Source::Tokens(tokens) => tokens.identity(),
             Source::Synthetic => Some("synthetic".to_owned()),
             Source::Function(_) => None,
         }
@@ -168,53 +178,44 @@ impl Data {
     fn fill(&self, (step, microbatch): (u64, MicrobatchId), slot: &TensorSlot, bound: u64, out: &mut [u8]) {
         let seed = mix(mix(self.seed, step), u64::from(microbatch.0));
         match &self.source {
-            Source::Text(text) => fill_windows(text, seed, slot, out),
+            Source::Tokens(tokens) => fill_windows(tokens, seed, slot, out),
             Source::Synthetic => fill_random(seed, slot, bound, out),
             Source::Function(fill) => fill(step, microbatch, slot, out),
         }
     }
 }
 
-/// Looks whether the data source of a program can be opened, without keeping it in memory.
+/// Looks whether the data source of a program can be opened.
 ///
 /// # Errors
 /// As [`Data::open`].
 pub fn check(program: &Program, root: &Path) -> Result<(), DataError> {
-    let Some(DataSource::Bytes(path)) = program.training.as_ref().map(|training| &training.data) else {
-        return Ok(());
-    };
-    let (path, values) = (root.join(path), Data::synthetic(program).values);
-    let (mut file, bytes) = regular_file::open(&path, MOST_BYTES).map_err(unreadable(&path))?;
-    let (mut largest, mut part) = (0, vec![0; 1 << 20]);
-    let is_any_byte_known = |(value, (_, bound)): (&pipe_ir::value::Value, &(Vec<TensorSlot>, u64))| {
-        value.kind != ValueKind::Data || *bound > u64::from(u8::MAX)
-    };
-    if !program.values.iter().zip(&values).all(is_any_byte_known) {
-        loop {
-            let count = file.read(&mut part).map_err(unreadable(&path))?;
-            if count == 0 {
-                break;
-            }
-            largest = part[..count].iter().copied().max().unwrap_or(0).max(largest);
+    match program.training.as_ref().map(|training| &training.data) {
+        Some(DataSource::Bytes(path) | DataSource::Tokens(path)) => {
+            opened(program, &Data::synthetic(program).values, &root.join(path)).map(drop)
         }
+        None | Some(DataSource::Synthetic) => Ok(()),
     }
-    fits(program, &values, &path, (usize::try_from(bytes).unwrap_or(usize::MAX), largest))
 }
 
-fn unreadable(path: &Path) -> impl FnOnce(std::io::Error) -> DataError + Copy + use<'_> {
-    |source| DataError::Read { path: path.to_owned(), source }
+/// What a file has.
+fn unit_of(program: &Program) -> &'static str {
+    match program.training.as_ref().map(|training| &training.data) {
+        Some(DataSource::Tokens(_)) => "token",
+        None | Some(DataSource::Synthetic | DataSource::Bytes(_)) => "byte",
+    }
 }
 
-/// Whether a text of so many bytes, of which this is the largest, feeds a program.
-fn fits(
-    program: &Program,
-    values: &[(Vec<TensorSlot>, u64)],
-    path: &Path,
-    (bytes, largest): (usize, u8),
-) -> Result<(), DataError> {
-    let slicing = Slicing::of(program);
-    let data = (0..).map(ValueId).zip(program.values.iter().zip(values));
-    for (id, (value, (_, bound))) in data.filter(|(_, (value, _))| value.kind == ValueKind::Data) {
+/// The file of a program, if it feeds it.
+fn opened(program: &Program, values: &[(Vec<TensorSlot>, u64)], path: &Path) -> Result<Tokens, DataError> {
+    let (slicing, unit) = (Slicing::of(program), unit_of(program));
+    let data = || {
+        let values = (0..).map(ValueId).zip(program.values.iter().zip(values));
+        values.filter(|(_, (value, _))| value.kind == ValueKind::Data)
+    };
+    let vocabulary = data().map(|(_, (_, (_, bound)))| *bound).min().unwrap_or(i32::MAX as u64);
+    let tokens = Tokens::open(path, vocabulary)?;
+    for (id, (value, _)) in data() {
         let reads = |exec: &&Exec| exec.operands.iter().any(|operand| operand.value == id);
         let slice = program.execs.iter().find(reads).and_then(|exec| exec.slice).unwrap_or(0);
         for slot in &value.tensors {
@@ -222,16 +223,22 @@ fn fits(
                 |slot| if program.n_slices == 1 { Some(slot) } else { whole(&slot, &slicing, slice).map(|it| it.0) };
             let window = of_whole(slot.clone())
                 .and_then(|slot| window_of(&slot))
-                .ok_or_else(|| DataError::Unsupported { name: slot.name.clone(), ty: slot.ty.to_string() })?;
-            if bytes < window {
-                return Err(DataError::TooShort { path: path.to_owned(), bytes, window });
-            }
-            if u64::from(largest) >= *bound {
-                return Err(DataError::OutsideVocabulary { path: path.to_owned(), byte: largest, vocabulary: *bound });
+                .ok_or_else(|| DataError::Unsupported { name: slot.name.clone(), ty: slot.ty.to_string(), unit })?;
+            if tokens.count < window as u64 {
+                return Err(DataError::TooShort { path: path.to_owned(), count: tokens.count, unit, window });
             }
         }
     }
-    Ok(())
+    // Any byte has a row in most tables.
+    if unit == "byte" && vocabulary > u64::from(u8::MAX) {
+        return Ok(tokens);
+    }
+    let (largest, is_below) = tokens.extremes(path)?;
+    if is_below || u64::try_from(largest).is_ok_and(|largest| largest >= vocabulary) {
+        let token = if is_below { -1 } else { largest };
+        return Err(DataError::OutsideVocabulary { path: path.to_owned(), unit, token, vocabulary });
+    }
+    Ok(tokens)
 }
 
 /// The whole tensor that a slice is cut from along the second axis, and the first position of the slice.
@@ -249,17 +256,21 @@ fn window_of(slot: &TensorSlot) -> Option<usize> {
     matches!(slot.name.as_str(), "tokens" | "targets").then_some(*sequence as usize + 1)
 }
 
-/// Row r of `tokens` is a random window of the text; row r of `targets` the same window one byte on.
-fn fill_windows(text: &[u8], seed: u64, slot: &TensorSlot, out: &mut [u8]) {
+/// Row r of `tokens` is a random window of the file; row r of `targets` the same window one token on.
+fn fill_windows(tokens: &Tokens, seed: u64, slot: &TensorSlot, out: &mut [u8]) {
     let Some(window) = window_of(slot) else { return };
-    let skip = usize::from(slot.name == "targets");
-    let n_starts = (text.len() - window + 1) as u64;
-    let row_bytes = (window - 1) * size_of::<i32>();
-    for (row, out) in out.chunks_exact_mut(row_bytes).enumerate() {
-        let start = (mix(seed, row as u64) % n_starts) as usize + skip;
-        for (byte, out) in text[start..start + window - 1].iter().zip(out.chunks_exact_mut(size_of::<i32>())) {
-            out.copy_from_slice(&i32::from(*byte).to_ne_bytes());
+    let skip = u64::from(slot.name == "targets");
+    let n_starts = tokens.count - window as u64 + 1;
+    let mut own = vec![0; window - 1];
+    for (row, out) in out.chunks_exact_mut((window - 1) * size_of::<i32>()).enumerate() {
+        let start = mix(seed, row as u64) % n_starts + skip;
+        if tokens.read(start, &mut own).is_err() {
+            // A file that can no longer be read: what no table has ends the step.
+            own.fill(-1);
         }
+        out.chunks_exact_mut(size_of::<i32>())
+            .zip(&own)
+            .for_each(|(out, token)| out.copy_from_slice(&token.to_ne_bytes()));
     }
 }
 

@@ -4,3 +4,4 @@ pub mod data;
 pub mod init;
 pub mod numbers;
 pub mod random;
+mod tokens;

@@ -9,6 +9,8 @@ pub use export::{ExportDType, Exported, export};
 pub use names::{Saved, saved};
 use pipe_distributed::{Rank, RunError};
 use pipe_ir::graph::{DType, TensorType};
+use pipe_ir::ids::ValueId;
+use pipe_ir::program::Program;
 use pipe_ir::value::{TensorSlot, ValueKind};
 use serde::{Deserialize, Serialize};
 pub use shards::Shards;
@@ -76,7 +78,7 @@ const MOST_REASONS: usize = 8;
 
 /// A tensor of the program, and what is read for it.
 struct Placed {
-    value: pipe_ir::ids::ValueId,
+    value: ValueId,
     tensor: usize,
     dtype: DType,
     /// The entries, and which elements of each.
@@ -89,10 +91,10 @@ struct Placed {
 /// # Errors
 /// If files are missing, cut off or of another model.
 pub fn fill(run: &mut Run, from: &Path) -> Result<Vec<String>, WeightsError> {
-    let config = run.program().training.as_ref().and_then(|training| training.config.as_deref());
-    let family = config.and_then(family);
+    let family = family_of(run.program());
     let family = family.as_deref();
-    let found = Shards::open(from).and_then(|shards| Ok((placed(run, &shards, family)?, shards)));
+    let is_here = |value| run.holds(value);
+    let found = Shards::open(from).and_then(|shards| Ok((placed(run.program(), &is_here, &shards, family)?, shards)));
     let (places, shards) = together(run, found)?;
     for Placed { value, tensor, dtype, pieces } in &places {
         let mut bytes = Vec::new();
@@ -106,18 +108,38 @@ pub fn fill(run: &mut Run, from: &Path) -> Result<Vec<String>, WeightsError> {
     Ok(unused(run, &shards, family).into_iter().collect())
 }
 
+/// Whether files have all weights of a program, without reading them.
+///
+/// # Errors
+/// As [`fill`].
+pub fn check(program: &Program, from: &Path) -> Result<(), WeightsError> {
+    let family = family_of(program);
+    let shards = Shards::open(from)?;
+    placed(program, &|_| true, &shards, family.as_deref()).map(drop)
+}
+
+/// The family of a program's model, if it is from a `config.json`.
+fn family_of(program: &Program) -> Option<String> {
+    program.training.as_ref().and_then(|training| training.config.as_deref()).and_then(family)
+}
+
 /// The `model_type` of a `config.json`.
 pub fn family(config: &str) -> Option<String> {
     let config: serde_json::Value = serde_json::from_str(config).ok()?;
     config.get("model_type")?.as_str().map(str::to_owned)
 }
 
-/// What is read for each weight that this process holds.
-fn placed(run: &Run, shards: &Shards, family: Option<&str>) -> Result<Vec<Placed>, WeightsError> {
+/// What is read for each weight that is here.
+fn placed(
+    program: &Program,
+    is_here: &dyn Fn(ValueId) -> bool,
+    shards: &Shards,
+    family: Option<&str>,
+) -> Result<Vec<Placed>, WeightsError> {
     let (mut places, mut reasons) = (Vec::new(), Vec::new());
-    for (id, value) in run.program().values.iter().enumerate() {
-        let id = pipe_ir::ids::ValueId::from_index(id);
-        if value.kind != ValueKind::Parameters || !run.holds(id) {
+    for (id, value) in program.values.iter().enumerate() {
+        let id = ValueId::from_index(id);
+        if value.kind != ValueKind::Parameters || !is_here(id) {
             continue;
         }
         for (tensor, slot) in value.tensors.iter().enumerate() {
@@ -177,14 +199,24 @@ fn unused(run: &Run, shards: &Shards, family: Option<&str>) -> Option<String> {
             None => vec![slot.name.clone()],
         })
         .collect();
-    // A head that shares the embedding may be saved again, and so may masks.
+    // A head that shares the embedding may be saved again, and so may masks; a checkpoint also has what the optimizer
+    // keeps.
     let is_silent = |name: &&str| {
-        *name == "lm_head.weight" || name.ends_with(".attn.bias") || name.ends_with(".rotary_emb.inv_freq")
+        let of_optimizer =
+            name.rsplit_once('.').is_some_and(|(of, number)| known.contains(of) && number.parse::<u8>().is_ok());
+        *name == "lm_head.weight"
+            || name.ends_with(".attn.bias")
+            || name.ends_with(".rotary_emb.inv_freq")
+            || of_optimizer
     };
     let mut left = shards.names().filter(|name| !known.contains(*name)).filter(|name| !is_silent(name));
     let first = left.next()?;
     let more = left.count();
-    let others = if more > 0 { format!(" and {more} more tensors") } else { String::new() };
+    let others = match more {
+        0 => String::new(),
+        1 => " and another tensor".to_owned(),
+        _ => format!(" and {more} more tensors"),
+    };
     Some(format!("{} also holds `{first}`{others}, which the model does not have", shards.path.display()))
 }
 

@@ -73,7 +73,10 @@ impl Shards {
         let metadata: Metadata = serde_json::from_slice(&text)
             .map_err(|error| malformed(format!("its header is not that of a safetensors file: {error}")))?;
         let number = self.files.len();
-        for (name, info) in metadata.tensors() {
+        // In the order of the file, so that messages are the same in every run.
+        let mut tensors: Vec<_> = metadata.tensors().into_iter().collect();
+        tensors.sort_unstable_by_key(|(_, info)| info.data_offsets);
+        for (name, info) in tensors {
             let (start, end) = info.data_offsets;
             let end = 8 + header + end as u64;
             if end > bytes {

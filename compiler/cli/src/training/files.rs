@@ -6,20 +6,22 @@ use pipe_ir::program::Program;
 use pipe_ir::training::{DataSource, Training};
 use pipe_ir::verify::Verified;
 use pipe_runtime::data::{self, DataError};
+use pipe_runtime::weights::{self, WeightsError};
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::source::{Sources, Span};
 use std::io;
 use std::path::Path;
 
-/// Adds what speaks against the files of an accepted target: its data, relative to the folder, and,
-/// where it saves, the folder of its checkpoints.
+/// Adds what speaks against the files of an accepted target: its data and its initial weights, relative to the folder,
+/// and, where it saves, the folder of its checkpoints.
 pub(crate) fn check(compilation: &mut Compilation, sources: &Sources, folder: &Path, saves: bool) {
     let pipeline = compilation.analysis.as_ref().and_then(|analysis| analysis.pipeline.as_ref());
     let Some((pipeline, program)) = pipeline.zip(compilation.program.as_ref().map(Verified::program)) else { return };
     let Some(training) = pipeline.training.as_ref().filter(|_| pipeline.has_model()) else { return };
     let data = pipeline.files.data.and_then(|span| of_data(program, training, folder, span));
+    let init = pipeline.files.init.and_then(|span| of_weights(program, training, folder, span));
     let checkpoints = pipeline.files.checkpoint.filter(|_| saves).and_then(|span| of_checkpoints(training, span));
-    let found: Vec<Diagnostic> = data.into_iter().chain(checkpoints).collect();
+    let found: Vec<Diagnostic> = data.into_iter().chain(init).chain(checkpoints).collect();
     if !found.is_empty() {
         compilation.diagnostics.extend(found);
         compilation.conclude(sources);
@@ -27,15 +29,35 @@ pub(crate) fn check(compilation: &mut Compilation, sources: &Sources, folder: &P
 }
 
 fn of_data(program: &Program, training: &Training, folder: &Path, span: Span) -> Option<Diagnostic> {
-    let DataSource::Bytes(_) = training.data else { return None };
+    let (DataSource::Bytes(_) | DataSource::Tokens(_)) = training.data else { return None };
     let error = data::check(program, folder).err()?;
     let (label, help) = match &error {
         DataError::Read { path, source } => return Some(unread(path, source, folder, span)),
         DataError::TooShort { .. } => ("this is too short", "take a longer text, or a shorter sequence"),
-        DataError::OutsideVocabulary { .. } => ("a byte has no row", "give the model a table of 256 rows"),
-        DataError::Unsupported { .. } => ("bytes do not fill this model's data", "`data synthetic` fills every tensor"),
+        DataError::OutsideVocabulary { unit: "byte", .. } => {
+            ("a byte has no row", "give the model a table of 256 rows")
+        }
+        DataError::OutsideVocabulary { .. } => ("a token has no row", "give the model a table of more rows"),
+        DataError::Malformed { .. } => (
+            "not a file of tokens",
+            "`.bin` files have numbers of 16 or 32 bits, `.npy` files one axis of whole numbers",
+        ),
+        DataError::Unsupported { .. } => ("these do not fill this model's data", "`data synthetic` fills every tensor"),
     };
     Some(Diagnostic::error(Code::UnusableData, span, label, error.to_string()).help(help))
+}
+
+fn of_weights(program: &Program, training: &Training, folder: &Path, span: Span) -> Option<Diagnostic> {
+    let error = weights::check(program, &folder.join(training.init.as_ref()?)).err()?;
+    let (message, help) = match &error {
+        WeightsError::Io { path, source } => {
+            let message = format!("cannot read the weights {}: {}", path.display(), reason(source));
+            (message, "the path starts from the folder of the `.pipe` file; write one that is there")
+        }
+        WeightsError::Unfit { .. } => (error.to_string(), "take weights that were saved with this model"),
+        _ => (error.to_string(), "take the files as they are published"),
+    };
+    Some(Diagnostic::error(Code::UnusableData, span, "these weights", message).help(help))
 }
 
 /// A file that cannot be read, with the folder that its path starts from.

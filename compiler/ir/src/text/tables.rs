@@ -102,8 +102,9 @@ pub(super) fn print_training(training: &Training, out: &mut String) {
     }
     match &training.data {
         DataSource::Synthetic => out.push_str("\n  data synthetic\n"),
-        DataSource::Bytes(path) => {
-            out.push_str("\n  data bytes ");
+        DataSource::Bytes(path) | DataSource::Tokens(path) => {
+            let word = if matches!(training.data, DataSource::Tokens(_)) { "tokens" } else { "bytes" };
+            out.push_str(&format!("\n  data {word} "));
             push_name(out, path);
             out.push('\n');
         }
@@ -152,10 +153,12 @@ pub(super) fn parse_training(cursor: &mut Cursor<'_>) -> Result<Training, ParseE
     let warmup = cursor.small("a number of steps")?;
     let minimum = if cursor.take("minimum") { Some(cursor.float("a number")?) } else { None };
     cursor.expect("data")?;
-    let data = if cursor.choice(&[("synthetic", true), ("bytes", false)])? {
-        DataSource::Synthetic
-    } else {
-        DataSource::Bytes(cursor.name("a path")?.into_owned())
+    let data = match cursor.choice(&[("synthetic", "synthetic"), ("bytes", "bytes"), ("tokens", "tokens")])? {
+        "synthetic" => DataSource::Synthetic,
+        word => {
+            let path = cursor.name("a path")?.into_owned();
+            if word == "tokens" { DataSource::Tokens(path) } else { DataSource::Bytes(path) }
+        }
     };
     let mut named = |word: &str, what: &str| -> Result<Option<String>, ParseError> {
         if cursor.take(word) { Ok(Some(cursor.name(what)?.into_owned())) } else { Ok(None) }

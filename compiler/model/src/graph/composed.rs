@@ -66,7 +66,17 @@ pub(crate) fn greater(tape: &mut Tape, a: NodeId, b: NodeId) -> NodeId {
 /// 1 where a >= b, else 0.
 pub(crate) fn at_least(tape: &mut Tape, a: NodeId, b: NodeId) -> NodeId {
     let below = greater(tape, b, a);
-    tape.complement(below)
+    let otherwise = tape.complement(below);
+    let (a, b) = (is_number(tape, a), is_number(tape, b));
+    let both = tape.binary(Binary::Mul, a, b);
+    tape.binary(Binary::Mul, otherwise, both)
+}
+
+/// 0 where an element is no number, else 1.
+fn is_number(tape: &mut Tape, x: NodeId) -> NodeId {
+    let square = tape.binary(Binary::Mul, x, x);
+    let above = tape.shift(square, 1.0);
+    tape.step(above)
 }
 
 /// 1 where a = b, else 0.

@@ -111,6 +111,7 @@ fn every_function_has_the_derivative_that_differences_measure() {
         ("where(a <= 2, a, bias)", "6, 4"),
         ("max(a, gain * 2) - min(a, 2 * bias)", "6, 4"),
         ("a * (a >= 3) + a * (a == a) - (a < bias) - (a != a)", "6, 4"),
+        ("a * (log(-a) == log(-a)) + a * (a >= log(-a)) + a * (log(-a) != a)", "6, 4"),
         ("broadcast(gain, [6, 4]) * broadcast(sum(a), [6, 1])", "6, 4"),
         ("mean(a) * gain", "1, 4"),
         ("amax(a, -1) + amax(a, 0)", "6, 4"),

@@ -66,10 +66,8 @@ const SILENT: &[&str] = &[
     "torch_dtype",
     "transformers_version",
     "unk_token_id",
-    "use_bidirectional_attention",
     "use_cache",
     "use_mrope",
-    "router_jitter_noise",
     "rotary_dim",
     "moe_layer_freq",
     "add_cross_attention",
@@ -125,6 +123,7 @@ const READ: &[&str] = &[
     "rope_parameters",
     "rope_scaling",
     "rope_theta",
+    "router_jitter_noise",
     "routed_scaling_factor",
     "router_aux_loss_coef",
     "scale_attn_by_inverse_layer_idx",
@@ -133,6 +132,7 @@ const READ: &[&str] = &[
     "sliding_window",
     "tie_word_embeddings",
     "topk_group",
+    "use_bidirectional_attention",
     "use_sliding_window",
     "v_head_dim",
     "vocab_size",
@@ -305,6 +305,11 @@ impl Reader<'_> {
         let acts: &[&str] = if is_gemma { &["gelu", "gelu_pytorch_tanh", "gelu_new"] } else { &["silu"] };
         self.only("hidden_act", acts);
         self.only("hidden_activation", acts);
+        self.only("use_bidirectional_attention", &["false"]);
+        self.only("router_jitter_noise", &["0.0", "0"]);
+        if is_gemma {
+            self.only("attention_bias", &["false"]);
+        }
         if family.starts_with("qwen") && self.flag("use_sliding_window", false) {
             let window = self.whole(&["sliding_window"], 4_096, LARGE);
             self.no_window(Some(window), settings);
@@ -369,6 +374,7 @@ impl Reader<'_> {
         let is_v3 = family == "deepseek_v3";
         self.only("hidden_act", &["silu"]);
         self.only("attention_bias", &["false"]);
+        self.only("mlp_bias", &["false"]);
         self.only("rope_interleave", &["true"]);
         self.only("topk_method", if is_v3 { &["noaux_tc"] } else { &["greedy"] });
         self.only("scoring_func", if is_v3 { &["sigmoid"] } else { &["softmax"] });
@@ -395,6 +401,21 @@ impl Reader<'_> {
             ("groups", if is_v3 { self.whole(&["n_group"], 8, SIZES) } else { 0 }),
             ("open", if is_v3 { self.whole(&["topk_group"], 4, SIZES) } else { 1 }),
         ];
+        let of = |name: &str| own.iter().find(|(known, _)| *known == name).map_or(0, |(_, size)| *size);
+        if of("value_width") >= of("plain_width") + of("rotated_width") {
+            let message = "a head of values that is as wide as one of keys cannot be computed here".to_owned();
+            self.refuse(&["v_head_dim"], message);
+        }
+        if of("rotated_width") % 2 == 1 {
+            self.refuse(&["qk_rope_head_dim"], "pairs of elements rotate, so their number is even".to_owned());
+        }
+        if of("chosen") > experts {
+            self.refuse(&["num_experts_per_tok"], format!("there are only {experts} experts"));
+        }
+        if is_v3 && (!experts.is_multiple_of(of("groups")) || of("open") > of("groups")) {
+            let message = format!("{experts} experts cannot be divided into {} groups so", of("groups"));
+            self.refuse(&["n_group"], message);
+        }
         arguments.0.extend(Arguments::sizes(&own).0);
         let is_divided = is_v3 && self.flag("norm_topk_prob", true);
         arguments.flag("divided", is_divided);

@@ -34,7 +34,7 @@ pub(super) fn training(
         }
         match &setting.value {
             SettingValue::Data(path) => {
-                data = Some(path.as_ref().map_or(DataSource::Synthetic, |path| DataSource::Bytes(path.clone())));
+                data = Some(path.as_deref().map_or(DataSource::Synthetic, source));
             }
             SettingValue::Init(path) => init = Some(path.clone()),
             SettingValue::Steps(expr) => steps = report.take(whole(expr, values, 1, "`steps`")),
@@ -76,6 +76,15 @@ pub(super) fn training(
     Some(Training { steps, seed, optimizer, learning_rate, data: data?, init, config: None, checkpoint, model: None })
 }
 
+/// What a file is by its name.
+fn source(path: &str) -> DataSource {
+    if path.ends_with(".bin") || path.ends_with(".npy") {
+        DataSource::Tokens(path.to_owned())
+    } else {
+        DataSource::Bytes(path.to_owned())
+    }
+}
+
 const fn word(value: &SettingValue) -> &'static str {
     match value {
         SettingValue::Data(_) => "data",
@@ -95,6 +104,7 @@ pub(super) fn files(settings: &[Setting]) -> TrainingFiles {
     for setting in settings {
         match setting.value {
             SettingValue::Data(Some(_)) => files.data = Some(setting.span),
+            SettingValue::Init(_) => files.init = Some(setting.span),
             SettingValue::Checkpoint { .. } => files.checkpoint = Some(setting.span),
             _ => {}
         }
