@@ -302,8 +302,6 @@ fn with_line(param: &str, line: &str, microbatches: &str, train: &str) -> String
 fn division_is_exact_outside_of_schedules() {
     for (text, place, value) in [
         (with_line("param half = odd / 2", "", "4", "steps 2"), "odd / 2", "7/2"),
-        (with_line("", "(width = odd / 2)", "4", "steps 2"), "odd / 2", "7/2"),
-        (with_line("", "(odd / 4)", "4", "steps 2"), "odd / 4", "7/4"),
         (with_line("", " ", "odd / 2", "steps 2"), "odd / 2", "7/2"),
         (with_line("", " ", "4", "steps odd / 2"), "odd / 2", "7/2"),
         (with_line("", " ", "4", "steps 2 seed max(1, 3 / 2)"), "max(1, 3 / 2)", "3/2"),
