@@ -13,7 +13,7 @@ use pipe_tests::slice::takes_all;
 use pipe_tests::training;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Folders, in which the family of the model is that of the `config.json`.
@@ -169,17 +169,19 @@ fn three_steps_learn_what_transformers_learns() {
 #[test]
 fn gradients_are_those_of_transformers() {
     let mut failures = String::new();
-    for (precision, tolerance) in [("f64", 1e-10), ("f32", 1e-5)] {
-        for name in FAMILIES {
+    let precisions = [("f64", 1e-10), ("f32", 1e-5)];
+    for (number, name) in FAMILIES.into_iter().enumerate() {
+        let cases = layouts(number).into_iter().flat_map(|layout| precisions.map(|precision| (layout, precision)));
+        for (layout, (precision, tolerance)) in cases {
             let shards = expected(name);
             // A power of two: what is subtracted is exact, and large beside the weights in single precision.
-            let program = compile(name, "devices 2 schedule 1f1b", precision, "sgd(learning_rate = 1024)");
+            let program = compile(name, layout, precision, "sgd(learning_rate = 1024)");
             let mut run = start(name, &program, &shards);
             let before = weights_of(&run);
             let loss = mean(&run.step(0).expect("a step"));
             let expected = numbers(&shards, "losses")[0];
             if (loss - expected).abs() > tolerance * expected.abs() {
-                let _ = writeln!(failures, "{name}, {precision}: the loss is {loss} instead of {expected}");
+                let _ = writeln!(failures, "{name}, {layout}, {precision}: the loss is {loss} instead of {expected}");
             }
             for (tensor, after) in weights_of(&run) {
                 let gradient: Vec<f64> =
@@ -198,7 +200,8 @@ fn gradients_are_those_of_transformers() {
                 }
                 let apart = distance(&gradient, &exact);
                 if apart > tolerance {
-                    let _ = writeln!(failures, "{name}, {precision}: the gradient of {tensor} is {apart:e} off");
+                    let _ =
+                        writeln!(failures, "{name}, {layout}, {precision}: the gradient of {tensor} is {apart:e} off");
                 }
             }
         }
@@ -222,8 +225,43 @@ fn every_weight_has_its_name() {
     }
 }
 
+/// A window shorter than a row is refused, and one as long as a row hides nothing.
 #[test]
-fn the_folder_says_how_it_was_made() {
-    let text = read(Path::new(&folder("README.md")));
-    assert!(text.contains("transformers 5.24.0"), "{text}");
+fn windows_are_refused() {
+    let request = Request::default();
+    let pipeline = |sequence: u64| {
+        let text = format!(
+            "pipeline p {{ model \"config.json\"(sequence = {sequence}) devices 1 microbatches 1 schedule gpipe
+                train {{ data synthetic steps 1 optimizer sgd(learning_rate = 1) }} }}"
+        );
+        compile_text("x.pipe", &text, &folder("mistral_window"), &request).0
+    };
+    let found = pipeline(4);
+    let [finding] = &found.diagnostics[..] else { panic!("{:#?}", found.diagnostics) };
+    assert_eq!(finding.message, "attention sees 3 positions, and rows have 4: such windows cannot be computed yet");
+    assert!(pipeline(3).program.is_some());
+}
+
+/// Published files describe models with the published number of weights.
+#[test]
+fn published_models_have_their_weights() {
+    let list = read(&root().join("tests/data/models/published.json"));
+    let list: serde_json::Value = serde_json::from_str(&list).expect("JSON");
+    let rows = list["parameters"]["rows"].as_array().expect("rows");
+    let rows: Vec<(String, u64)> = rows
+        .iter()
+        .filter_map(|row| Some((format!("{}.json", row["config"].as_str()?), row["parameters"].as_u64()?)))
+        .collect();
+    assert!(rows.len() >= 15, "only {} files", rows.len());
+    for (name, expected) in rows {
+        let text = format!(
+            "pipeline p {{ model \"{name}\"(sequence = 16) devices 1 microbatches 1 schedule gpipe
+                train {{ data synthetic steps 1 optimizer sgd(learning_rate = 1) }} }}"
+        );
+        let (found, _) = compile_text("x.pipe", &text, &root().join("tests/data/configs"), &Request::default());
+        let program = found.program.unwrap_or_else(|| panic!("{name}: {:#?}", found.diagnostics));
+        let weights = program.program().values.iter().filter(|value| value.kind == ValueKind::Parameters);
+        let own: u64 = weights.flat_map(|value| &value.tensors).map(|slot| slot.ty.elements()).sum();
+        assert_eq!(own, expected, "{name}");
+    }
 }

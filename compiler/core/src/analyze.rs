@@ -131,7 +131,9 @@ pub fn has_graph(analysis: &Analysis, request: &Request) -> Result<(), Diagnosti
     let Some(transformer) = transformer.filter(|_| request.program) else { return Ok(()) };
     let message = format!("`{}` says the sizes of a model, and not what it computes", transformer.config.path);
     let error = Diagnostic::error(Code::NoTensorGraph, transformer.span, "this has no tensor graph", message);
-    Err(vec![error.help("`check`, `plot` and `search` take it; write `train { .. }` in the pipeline: then the model itself is built, and can run")])
+    Err(vec![error.help(
+        "`check`, `plot` and `search` accept it; add `train { .. }` to the pipeline to build and run the model itself",
+    )])
 }
 
 /// Compares what a schedule holds and how long it idles with what is allowed.

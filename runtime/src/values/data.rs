@@ -15,7 +15,7 @@ use pipe_ir::training::DataSource;
 use pipe_ir::value::{TensorSlot, ValueKind};
 use std::path::{Path, PathBuf};
 
-/// The largest data file that is read: 16 GiB.
+/// The largest data file whose bytes are all in its checksum: 16 GiB.
 pub const MOST_BYTES: u64 = 16 << 30;
 
 /// Why a data source cannot feed a program.

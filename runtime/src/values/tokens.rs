@@ -5,20 +5,23 @@
 //! files are text, whose bytes are the tokens.
 
 use super::data::{DataError, MOST_BYTES};
-use crate::{checksum, regular_file};
+use crate::checksum::Checksum;
+use crate::regular_file;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+/// The largest file that is opened: 16 TiB.
+const MOST_TOKENS: u64 = MOST_BYTES << 10;
 /// The longest header of a `.npy` file.
 const MOST_HEADER: usize = 1 << 16;
-/// Tokens that are looked at when a file is opened, from its beginning. A later one that is beyond the
+/// Tokens that are checked when a file is opened, from its beginning. A later one that is beyond the
 /// vocabulary ends the step that reads it.
 const LOOKED_AT: u64 = 1 << 28;
 /// Tokens that are read at once.
 const PART: u64 = 1 << 20;
-/// Bytes at both ends by which long files are told apart.
-const ENDS: u64 = 1 << 26;
+/// Bytes that are read at once for a checksum; of long files, only the first and the last of these parts.
+const END: u64 = 1 << 26;
 
 /// How a token lies in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,7 +80,7 @@ impl Tokens {
     pub(super) fn open(path: &Path, vocabulary: u64) -> Result<Self, DataError> {
         let unreadable = |source| DataError::Read { path: path.to_owned(), source };
         let malformed = |reason: String| DataError::Malformed { path: path.to_owned(), reason };
-        let (mut file, bytes) = regular_file::open(path, MOST_BYTES * 1024).map_err(unreadable)?;
+        let (mut file, bytes) = regular_file::open(path, MOST_TOKENS).map_err(unreadable)?;
         let (start, element, count) = match path.extension().and_then(|extension| extension.to_str()) {
             Some("bin") => {
                 let element = if vocabulary <= 1 << 16 { Element::U16 } else { Element::U32 };
@@ -120,18 +123,18 @@ impl Tokens {
         Ok(())
     }
 
-    /// Tells files apart: by their length, and by a checksum of all of them or, of long ones, of both ends.
+    /// Tells files apart: by their length and a checksum, of long files only of both ends.
     pub(super) fn identity(&self) -> Option<String> {
-        let ends =
-            if self.bytes <= 2 * ENDS { vec![(0, self.bytes)] } else { vec![(0, ENDS), (self.bytes - ENDS, ENDS)] };
-        let mut all = Vec::new();
-        for (from, length) in ends {
-            let mut part = vec![0; length as usize];
-            read_at(&self.file, from, &mut part).ok()?;
-            all.extend(part);
+        let is_long = self.bytes > MOST_BYTES;
+        let word = if is_long { "checksum of both ends" } else { "checksum" };
+        let mut checksum = Checksum::default();
+        let starts = (0..self.bytes).step_by(END as usize);
+        for from in starts.filter(|from| !is_long || *from == 0 || from + END >= self.bytes) {
+            let mut bytes = vec![0; (self.bytes - from).min(END) as usize];
+            read_at(&self.file, from, &mut bytes).ok()?;
+            checksum.add(&bytes);
         }
-        let word = if self.bytes <= 2 * ENDS { "checksum" } else { "checksum of both ends" };
-        Some(format!("{} bytes of {word} {}", self.bytes, checksum::of(&all)))
+        Some(format!("{} bytes of {word} {}", self.bytes, checksum.finish()))
     }
 }
 

@@ -19,29 +19,29 @@ Examples:
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// A checkpoint, or a folder of them, of which the newest is taken
+    /// A checkpoint, or a folder: its newest checkpoint is exported
     checkpoint: PathBuf,
-    /// How files and tensors are named
+    /// Naming of files and tensors
     #[arg(long, value_enum, default_value_t = Format::Hf)]
     format: Format,
-    /// The folder to write; it must not be there yet
+    /// Folder to create
     #[arg(short, long, value_name = "FOLDER")]
     output: PathBuf,
-    /// Type of the elements; unless said, that of the `config.json`
+    /// Element type [default: the `dtype` of the `config.json`]
     #[arg(long, value_enum)]
     dtype: Option<Type>,
-    /// The most bytes of a file; where weights have more, there are several files and an index
+    /// Largest file; larger models are split into several files with an index
     #[arg(long, value_name = "BYTES", default_value = "5GiB", value_parser = memory::bytes)]
     shard: Bytes,
-    /// Also writes the optimizer's state, to a file of its own
+    /// Also write the optimizer state, to `optimizer.safetensors`
     #[arg(long)]
     optimizer: bool,
 }
 
-/// Whose names are written.
+/// Naming schemes.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 enum Format {
-    /// Of Hugging Face: safetensors, an index if need be, and `config.json`
+    /// Hugging Face: safetensors files with `config.json`
     Hf,
 }
 
@@ -69,7 +69,7 @@ impl From<Type> for ExportDType {
     }
 }
 
-/// Writes the files, and says what they are.
+/// Writes the files and prints their names.
 pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let Format::Hf = arguments.format;
     let usage = |error: &dyn std::fmt::Display| Failure::Usage(error.to_string());
@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     Ok(Outcome::Accepted)
 }
 
-/// The checkpoint that is meant.
+/// The checkpoint itself, or the newest one of a folder.
 fn newest(path: &Path) -> Result<PathBuf, Failure> {
     if !path.is_dir() {
         return Ok(path.to_owned());

@@ -38,7 +38,7 @@ pub(crate) enum Command {
     Plot(plot::Arguments),
     /// Serves the picture on this machine, and redraws it whenever the file or one that it imports is saved
     Watch(watch::Arguments),
-    /// Writes the weights of a checkpoint as other tools load them
+    /// Writes the weights of a checkpoint in the format of Hugging Face
     Export(export::Arguments),
     /// Finds a schedule under a memory limit, and writes it as source
     Search(search::Arguments),

@@ -241,13 +241,13 @@ operations! {
     /// n is at least m, and row i sees columns 0..=i + n - m only (arXiv 2205.14135). Of `bf16`
     /// makes `f32`.
     Product Attention "attention" [q, k, v] { "causal" causal: bool = "whether the rows are masked" }
-    /// (q, k, v, dy) -> [.., m + 2 n, w]: derivatives of `Attention` by its inputs, the rows of one
-    /// after those of the other, for all leading dimensions of q.
+    /// (q, k, v, dy) -> [.., m + 2 n, w]: derivatives of `Attention` by q, k and v, concatenated
+    /// along the rows. The leading dimensions are those of q.
     Product AttentionGrad "attention_grad" [q, k, v, dy] { "causal" causal: bool = "as in `Attention`" }
     /// Derivative of softmax by its input, from its output y: y * (dy - sum(y * dy)).
     Rows SoftmaxGrad "softmax_grad" [y, dy]
-    /// x[.., n] -> i32[.., k]: the columns of the k largest elements of each row, the largest first; of equal ones, the
-    /// first column first.
+    /// x[.., n] -> i32[.., k]: the columns of the k largest elements of each row, the largest first.
+    /// Equal elements keep the order of their columns; NaN is below all numbers.
     Indexed TopK "top_k" [x]
     /// (x[.., n], columns i32[.., k]) -> [.., k]: these elements of each row.
     Indexed TakeAlong "take_along" [x, columns]

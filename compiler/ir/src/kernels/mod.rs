@@ -9,9 +9,6 @@
 mod attention;
 mod destination;
 mod emit;
-mod emit_attention;
-mod emit_elementwise;
-mod emit_gemm;
 mod fusion;
 mod joined;
 mod operands;

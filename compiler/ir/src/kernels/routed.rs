@@ -1,14 +1,12 @@
 //! The kernels of routed products: each row of a tensor times the matrix that its route names.
 
-use super::emit::Emitter;
-use super::{Kernel, Location, Storage};
-use crate::graph::{DType, Node, TensorType};
-use crate::ids::NodeId;
+use super::Location;
+use crate::graph::DType;
 use crate::units::Bytes;
 
 /// Products of rows with the matrices of their routes, or the derivative by these. All tensors are contiguous.
 ///
-/// Rows are first put in the order of their routes, those of one route in their own order. So sums have one order.
+/// Rows are first sorted by route, and keep their order within a route. So the order of sums is fixed.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Routed {
     /// Type of all sums.
@@ -77,44 +75,5 @@ impl Routed {
     /// Floating-point operations, 2 per multiply-add.
     pub const fn flops(&self) -> u64 {
         2 * self.rows * self.inner * self.width
-    }
-}
-
-impl Emitter<'_> {
-    pub(super) fn routed(&mut self, id: NodeId, node: &Node, transpose: bool) {
-        self.product(id, node, RoutedProduct::Rows { transpose });
-    }
-
-    pub(super) fn routed_gradient(&mut self, id: NodeId, node: &Node) {
-        self.product(id, node, RoutedProduct::ByMatrices);
-    }
-
-    fn product(&mut self, id: NodeId, node: &Node, product: RoutedProduct) {
-        let ty = |position: usize| -> &TensorType { &self.graph.node(node.inputs[position]).ty };
-        let last = |ty: &TensorType| ty.shape.last().copied().unwrap_or(1);
-        let (factors, inner, rows) = (ty(0).dtype, last(ty(0)), ty(2).elements());
-        let (matrices, width) = match product {
-            RoutedProduct::Rows { .. } => (ty(1).shape[0], last(&node.ty)),
-            RoutedProduct::ByMatrices => (node.ty.shape[0], last(ty(1))),
-        };
-        let [x, other, routes] = [0, 1, 2].map(|position: usize| self.contiguous(node.inputs[position]));
-        let home = self.place(id);
-        let mut kernel = Routed {
-            dtype: factors.arithmetic(),
-            factors,
-            product,
-            matrices,
-            rows,
-            inner,
-            width,
-            x,
-            other,
-            routes,
-            out: home.view.at,
-            accumulate: home.accumulate,
-            room: Location { place: Storage::Scratch, offset: Bytes::ZERO },
-        };
-        kernel.room.offset = self.out.reserve(kernel.room_bytes());
-        self.out.kernels.push(Kernel::Routed(kernel));
     }
 }

@@ -45,7 +45,7 @@ const FUNCTIONS: &[Function] = &[
     },
     Function {
         name: "routed_matmul",
-        doc: "Each row times the matrix that its route names: `x[.., k]`, `w[e, k, n]` and `routes[..]` give `[.., n]`.",
+        doc: "Each row times the matrix of its route: `x[.., k]`, `w[e, k, n]` and `routes[..]` give `[.., n]`.",
         usage: &["x", "w", "routes"],
         make: routing::routed_matmul,
     },
@@ -111,7 +111,7 @@ const FUNCTIONS: &[Function] = &[
     },
     Function {
         name: "where",
-        doc: "Elements of `a` where `condition` is more than 0, elsewhere those of `b`; shapes broadcast.",
+        doc: "`a` where `condition` is above 0, else `b`; shapes broadcast.",
         usage: &["condition", "a", "b"],
         make: where_,
     },
@@ -209,13 +209,13 @@ const FUNCTIONS: &[Function] = &[
     },
     Function {
         name: "layer_norm",
-        doc: "Normalizes along the last axis, then multiplies by `gain` and adds `bias`; `epsilon` is 0.00001 if not said.",
+        doc: "Normalizes along the last axis, multiplies by `gain` and adds `bias`; `epsilon` is 0.00001 by default.",
         usage: &["x", "gain", "bias", "epsilon?"],
         make: products::layer_norm,
     },
     Function {
         name: "rms_norm",
-        doc: "Divides by the root mean square along the last axis, then multiplies by `gain`; `epsilon` as in `layer_norm`.",
+        doc: "Divides by the root mean square along the last axis and multiplies by `gain`; `epsilon` as in `layer_norm`.",
         usage: &["x", "gain", "epsilon?"],
         make: products::rms_norm,
     },
@@ -239,7 +239,7 @@ const FUNCTIONS: &[Function] = &[
     },
     Function {
         name: "top_k",
-        doc: "The columns of the k largest elements along the last axis, the largest first: `x[.., n]` gives `i32[.., k]`.",
+        doc: "The columns of the k largest elements of each row, the largest first: `x[.., n]` gives `i32[.., k]`.",
         usage: &["x", "k"],
         make: routing::top_k,
     },
@@ -444,7 +444,7 @@ fn size(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
     Ok(Value::whole(i64::try_from(evaluator.tape.shape(x.node)[axis]).unwrap_or(i64::MAX)))
 }
 
-/// A reduction along an axis, or over all elements, of which then one without axes is made.
+/// A reduction along an axis; without an axis, over all elements to a tensor of shape `[]`.
 fn reduced(
     evaluator: &mut Evaluator<'_>,
     given: &Arguments<'_>,

@@ -40,8 +40,8 @@ pub(super) fn top_k(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Mad
     let k = evaluator.size(given.values[1])?;
     let n = shape[shape.len() - 1];
     if k > n {
-        let message = format!("a row has {n} elements, so there are no {k} largest ones");
-        let diagnostic = Diagnostic::error(Code::OutOfRange, given.values[1].1, "so many", message);
+        let message = format!("`top_k` of {k} elements, but a row has {n}");
+        let diagnostic = Diagnostic::error(Code::OutOfRange, given.values[1].1, "more than a row has", message);
         return evaluator.fail(x.label(evaluator.tape, diagnostic));
     }
     Ok(Value::Tensor(evaluator.tape.top_k(x.node, k)))

@@ -3,8 +3,9 @@
 //! sees are left out of its products. What is stored as bfloat16 is widened, and rounded, one
 //! matrix of the batch at a time.
 
+use super::foreign;
 use super::number::Number;
-use super::{foreign, softmax};
+use super::rows::softmax;
 use crate::devices::cpu::bf16::{self, Wide};
 use pipe_distributed::Fault;
 use pipe_distributed::memory::Region;

@@ -28,12 +28,12 @@ pub fn instruction_set() -> &'static str {
     }
 }
 
-/// Makes `pub(super) fn name(arch, args..)` whose body is compiled once per instruction set and
+/// Makes `fn name(arch, args..)`, for all of this folder, whose body is compiled once per instruction set and
 /// type of number, and picked at run time by the instruction set; `s` is the token of that.
 macro_rules! kernel {
     ($(#[$doc:meta])* fn $name:ident<$life:lifetime, $number:ident>($s:ident; $($arg:ident : $ty:ty),* $(,)?) $body:block) => {
         $(#[$doc])*
-        pub(super) fn $name<$life, $number: Number>(arch: pulp::Arch, $($arg: $ty),*) {
+        pub(in crate::devices::cpu) fn $name<$life, $number: Number>(arch: pulp::Arch, $($arg: $ty),*) {
             struct Op<$life, $number: Number> { $($arg: $ty),* }
             impl<$life, $number: Number> pulp::WithSimd for Op<$life, $number> {
                 type Output = ();

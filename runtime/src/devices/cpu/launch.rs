@@ -3,9 +3,10 @@
 use super::compile::{Launch, launch};
 use super::jit::Jit;
 use super::number::{Number, with_numbers};
-use super::{attention, copy, foreign, norm, optimizer, routed, rows_alone, softmax, sums};
+use super::rows::{along, gather, norm, series, softmax, sums};
+use super::{attention, copy, foreign, optimizer, routed};
+use crate::devices::cpu::bf16;
 use crate::devices::cpu::bf16::{INPUTS, Wide};
-use crate::devices::cpu::{bf16, gather};
 use pipe_distributed::memory::Region;
 use pipe_distributed::{Amount, Fault, Profile, RunError};
 use pipe_ir::graph::DType;
@@ -206,18 +207,14 @@ impl Launcher {
             out.fill(T::ZERO);
         }
         match op {
-            RowOp::Positions => rows_alone::positions(out),
-            RowOp::Powers { base } => rows_alone::powers(*base, out),
+            RowOp::Positions => series::positions(out),
+            RowOp::Powers { base } => series::powers(*base, out),
             RowOp::TopK { k } => {
                 let chosen = self.bases.elements::<i32>(kernel.out, made);
-                rows_alone::top_k(x(0).numbers::<T>(), w, *k as usize, chosen.numbers_mut());
+                along::top_k(x(0).numbers::<T>(), w, *k as usize, chosen.numbers_mut());
             }
-            RowOp::TakeAlong { k } => {
-                rows_alone::take_along(x(0).numbers(), columns(1, *k).numbers(), w, *k as usize, out)?
-            }
-            RowOp::AddAlong { k } => {
-                rows_alone::add_along(columns(0, *k).numbers(), x(1).numbers(), w, *k as usize, out)?
-            }
+            RowOp::TakeAlong { k } => along::take_along(x(0).numbers(), columns(1, *k).numbers(), w, *k as usize, out)?,
+            RowOp::AddAlong { k } => along::add_along(columns(0, *k).numbers(), x(1).numbers(), w, *k as usize, out)?,
             RowOp::NormStatistics { epsilon, rms } => {
                 norm::statistics(arch, x(0).numbers(), w, T::of(*epsilon), *rms, out)
             }

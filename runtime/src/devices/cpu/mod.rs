@@ -6,17 +6,13 @@ mod compile;
 mod copy;
 mod exp;
 mod foreign;
-mod gather;
 mod jit;
 mod lanes;
 mod launch;
-mod norm;
 mod number;
 mod optimizer;
 mod routed;
-mod rows_alone;
-mod softmax;
-mod sums;
+mod rows;
 
 use crate::devices::{Device, Loader};
 use crate::values::init;

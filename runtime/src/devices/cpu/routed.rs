@@ -1,8 +1,8 @@
 //! Routed products: rows are gathered route by route, and each route is one product of matrices.
 
 use super::foreign;
-use super::gather::check_indices;
 use super::number::Number;
+use super::rows::gather::check_indices;
 use crate::devices::cpu::bf16::Wide;
 use pipe_distributed::Fault;
 use pipe_distributed::memory::Region;

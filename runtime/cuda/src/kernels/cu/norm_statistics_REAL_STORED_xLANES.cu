@@ -1,4 +1,4 @@
-// Mean, which counts as 0 with `rms`, and 1 / sqrt(variance + epsilon) of each row. The variance is that of the differences from the mean: two passes, the second from the cache.
+// Mean (0 with `rms`) and 1 / sqrt(variance + epsilon) of each row. The variance is that of the differences from the mean: two passes, the second from the cache.
 extern "C" __global__ void __launch_bounds__(512, 2)
 norm_statistics_REAL_STORED_xLANES(const STORED* x, REAL* out, u64 rows, u64 width, REAL epsilon, u32 rms) {
     u64 row = (u64)blockIdx.x * blockDim.y + threadIdx.y;

@@ -1,4 +1,4 @@
-// With n = (x - mean) * rstd and g = dy * gain: rstd * (g - mean(g) - n * mean(g * n)), and `other` beside it if there is one. With `rms`, mean(g) counts as 0.
+// With n = (x - mean) * rstd and g = dy * gain: rstd * (g - mean(g) - n * mean(g * n)), plus `other` if `joined`. With `rms`, mean(g) is 0.
 extern "C" __global__ void __launch_bounds__(512, 2)
 normalize_grad_input_REAL_STORED_RESULT_xLANES(const STORED* x, const REAL* statistics, const REAL* gain, const STORED* dy, const STORED* other, RESULT* out, u64 rows,
                                                u64 width, u32 joined, u32 rms) {

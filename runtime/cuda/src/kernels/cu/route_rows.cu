@@ -1,4 +1,4 @@
-// Puts rows in the order of their routes, those of one route in their own order: `starts` says where those of each route begin, and where all end.
+// Sorts rows by route; rows of one route keep their order. `starts` has the first place of each route, and the end of all.
 // One block: each of its threads has some routes, and walks all rows for each.
 extern "C" __global__ void __launch_bounds__(1024)
 route_rows(const i32* routes, u32* room, u64* error, u64 rows, u64 matrices) {

@@ -1,9 +1,8 @@
-// Each row times the matrix of its route: a block has 64 rows of one route and 64 columns of the result, each of its 16 x 16 threads four of both.
+// Each row times the matrix of its route: a block has 64 rows of one route, and 64 columns of the result.
 // Blocks along x are more than there are groups of 64 rows; the last ones find nothing to do.
 extern "C" __global__ void __launch_bounds__(256, 2)
 routed_gemm_REAL_STORED(const STORED* x, const STORED* matrices, REAL* out, const u32* room, u64 n_matrices, u64 inner, u64 width, u32 transpose) {
-    __shared__ REAL left[16][68];
-    __shared__ REAL right[16][68];
+    __shared__ Tiles_routed_REAL tiles;
     const u32* starts = room;
     const u32* order = room + n_matrices + 1;
     // The route of this block, and which 64 of its rows.
@@ -21,23 +20,15 @@ routed_gemm_REAL_STORED(const STORED* x, const STORED* matrices, REAL* out, cons
     for (u64 done = 0; done < inner; done += 16) {
         for (u32 unit = threadIdx.x; unit < 64 * 16; unit += 256) {
             u64 row = first + unit / 16, k = done + unit % 16;
-            left[unit % 16][unit / 16] = row < end && k < inner ? widened(x[(u64)order[row] * inner + k]) : 0;
+            tiles.left[unit % 16][unit / 16] = row < end && k < inner ? widened(x[(u64)order[row] * inner + k]) : 0;
         }
         for (u32 unit = threadIdx.x; unit < 64 * 16; unit += 256) {
             u32 depth = transpose ? unit % 16 : unit / 64, place = transpose ? unit / 16 : unit % 64;
             u64 column = first_column + place, k = done + depth;
             bool is_inside = column < width && k < inner;
-            right[depth][place] = is_inside ? widened(matrix[transpose ? column * inner + k : k * width + column]) : 0;
+            tiles.right[depth][place] = is_inside ? widened(matrix[transpose ? column * inner + k : k * width + column]) : 0;
         }
-        __syncthreads();
-        for (u32 depth = 0; depth < 16; depth++) {
-#pragma unroll
-            for (u32 i = 0; i < 4; i++) {
-#pragma unroll
-                for (u32 j = 0; j < 4; j++) sums[i][j] += left[depth][own_row + i] * right[depth][own_column + j];
-            }
-        }
-        __syncthreads();
+        add_tiles_REAL(sums, tiles);
     }
 #pragma unroll
     for (u32 i = 0; i < 4; i++) {

@@ -1,8 +1,7 @@
-// For each route, the transposed rows of x times those of dy, in their order: a block has 64 x 64 elements of one matrix.
+// For each route, its rows of x, transposed, times its rows of dy: a block has 64 x 64 elements of one matrix.
 extern "C" __global__ void __launch_bounds__(256, 2)
 routed_gemm_grad_REAL_STORED(const STORED* x, const STORED* dy, REAL* out, const u32* room, u64 n_matrices, u64 inner, u64 width, u32 accumulate) {
-    __shared__ REAL left[16][68];
-    __shared__ REAL right[16][68];
+    __shared__ Tiles_routed_REAL tiles;
     const u32* starts = room;
     const u32* order = room + n_matrices + 1;
     for (u64 route = blockIdx.z; route < n_matrices; route += gridDim.z) {
@@ -12,18 +11,10 @@ routed_gemm_grad_REAL_STORED(const STORED* x, const STORED* dy, REAL* out, const
         for (u64 done = starts[route]; done < end; done += 16) {
             for (u32 unit = threadIdx.x; unit < 64 * 16; unit += 256) {
                 u64 row = done + unit / 64, i = first_row + unit % 64, j = first_column + unit % 64;
-                left[unit / 64][unit % 64] = row < end && i < inner ? widened(x[(u64)order[row] * inner + i]) : 0;
-                right[unit / 64][unit % 64] = row < end && j < width ? widened(dy[(u64)order[row] * width + j]) : 0;
+                tiles.left[unit / 64][unit % 64] = row < end && i < inner ? widened(x[(u64)order[row] * inner + i]) : 0;
+                tiles.right[unit / 64][unit % 64] = row < end && j < width ? widened(dy[(u64)order[row] * width + j]) : 0;
             }
-            __syncthreads();
-            for (u32 depth = 0; depth < 16; depth++) {
-#pragma unroll
-                for (u32 i = 0; i < 4; i++) {
-#pragma unroll
-                    for (u32 j = 0; j < 4; j++) sums[i][j] += left[depth][own_row + i] * right[depth][own_column + j];
-                }
-            }
-            __syncthreads();
+            add_tiles_REAL(sums, tiles);
         }
         REAL* matrix = out + route * inner * width;
 #pragma unroll

@@ -1,5 +1,5 @@
-// The columns of the k largest elements of each row, the largest first; of equal ones, the first column first. What is no number is below all others.
-// A team finds the largest, then the largest of what comes after it in this order, and so on.
+// The columns of the k largest elements of each row, the largest first. Equal elements keep the order of their columns; NaN is below
+// all numbers. A team finds the largest element, then the largest of those after it in this order, and so on.
 
 // Whether an element comes before another one; a column of ~0 stands for none.
 __device__ __forceinline__ bool comes_before_REAL(REAL x, u32 column, REAL other, u32 other_column) {

@@ -1,22 +1,12 @@
-//! What is made of the places in a row: series, the largest elements, elements by their columns.
+//! Elements of a row by their columns, and the columns of its largest elements.
 
 use super::gather::check_indices;
-use super::number::Number;
+use crate::devices::cpu::number::Number;
 use pipe_distributed::Fault;
 
-/// 0, 1, 2, ..
-pub(super) fn positions<T: Number>(out: &mut [T]) {
-    out.iter_mut().enumerate().for_each(|(position, out)| *out = T::of(position as f64));
-}
-
-/// 1, base, base^2, ..
-pub(super) fn powers<T: Number>(base: f64, out: &mut [T]) {
-    out.iter_mut().enumerate().for_each(|(position, out)| *out = T::of(base.powf(position as f64)));
-}
-
-/// The columns of the k largest elements of each row, the largest first; of equal ones, the first column first. What is
-/// no number is below all others.
-pub(super) fn top_k<T: Number>(x: &[T], width: usize, k: usize, out: &mut [i32]) {
+/// The columns of the k largest elements of each row, the largest first. Equal elements keep the order
+/// of their columns, and NaN is below all numbers.
+pub(in crate::devices::cpu) fn top_k<T: Number>(x: &[T], width: usize, k: usize, out: &mut [i32]) {
     for (x, out) in x.chunks_exact(width).zip(out.chunks_exact_mut(k)) {
         let mut n = 0;
         for (column, number) in x.iter().enumerate() {
@@ -35,7 +25,7 @@ pub(super) fn top_k<T: Number>(x: &[T], width: usize, k: usize, out: &mut [i32])
 }
 
 /// Elements of each row, by their columns.
-pub(super) fn take_along<T: Number>(
+pub(in crate::devices::cpu) fn take_along<T: Number>(
     x: &[T],
     columns: &[i32],
     width: usize,
@@ -50,7 +40,7 @@ pub(super) fn take_along<T: Number>(
 }
 
 /// Adds each element in its column, in order.
-pub(super) fn add_along<T: Number>(
+pub(in crate::devices::cpu) fn add_along<T: Number>(
     columns: &[i32],
     dy: &[T],
     width: usize,

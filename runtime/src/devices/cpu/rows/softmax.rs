@@ -1,7 +1,8 @@
 //! Softmax and cross-entropy, row by row.
 
-use super::lanes::{LANES, add, fma, kernel, largest, load, max, mul, splat, store, sub, sum};
-use super::number::Number;
+use super::gather::check_indices;
+use crate::devices::cpu::lanes::{LANES, add, fma, kernel, largest, load, max, mul, splat, store, sub, sum};
+use crate::devices::cpu::number::Number;
 use pipe_distributed::Fault;
 use pulp::{Arch, Simd};
 
@@ -95,7 +96,12 @@ kernel! {
 }
 
 /// Mean over all rows of -log softmax(logits)[target].
-pub(super) fn cross_entropy<T: Number>(arch: Arch, logits: &[T], targets: &[i32], out: &mut T) -> Result<(), Fault> {
+pub(in crate::devices::cpu) fn cross_entropy<T: Number>(
+    arch: Arch,
+    logits: &[T],
+    targets: &[i32],
+    out: &mut T,
+) -> Result<(), Fault> {
     check_targets(logits, targets)?;
     let mut total = 0.0;
     negative_log_likelihood(arch, logits, targets, &mut total);
@@ -104,7 +110,7 @@ pub(super) fn cross_entropy<T: Number>(arch: Arch, logits: &[T], targets: &[i32]
 }
 
 /// Its derivative by the logits.
-pub(super) fn cross_entropy_grad<T: Number>(
+pub(in crate::devices::cpu) fn cross_entropy_grad<T: Number>(
     arch: Arch,
     logits: &[T],
     targets: &[i32],
@@ -117,5 +123,5 @@ pub(super) fn cross_entropy_grad<T: Number>(
 }
 
 fn check_targets<T>(logits: &[T], targets: &[i32]) -> Result<(), Fault> {
-    crate::devices::cpu::gather::check_indices(targets, logits.len() / targets.len().max(1))
+    check_indices(targets, logits.len() / targets.len().max(1))
 }

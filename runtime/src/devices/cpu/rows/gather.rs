@@ -1,12 +1,17 @@
 //! Rows of tables: gather and its derivative.
 
-use super::lanes::{LANES, add, kernel, load, store};
-use super::number::Number;
+use crate::devices::cpu::lanes::{LANES, add, kernel, load, store};
+use crate::devices::cpu::number::Number;
 use pipe_distributed::Fault;
 use pulp::Arch;
 
 /// Copies the rows that the indices name.
-pub(super) fn gather<T: Copy>(table: &[T], indices: &[i32], width: usize, out: &mut [T]) -> Result<(), Fault> {
+pub(in crate::devices::cpu) fn gather<T: Copy>(
+    table: &[T],
+    indices: &[i32],
+    width: usize,
+    out: &mut [T],
+) -> Result<(), Fault> {
     check_indices(indices, table.len() / width)?;
     for (index, out) in indices.iter().zip(out.chunks_exact_mut(width)) {
         let start = *index as usize * width;
@@ -16,7 +21,7 @@ pub(super) fn gather<T: Copy>(table: &[T], indices: &[i32], width: usize, out: &
 }
 
 /// Adds each row of dy to the row of `out` that its index names, in the order of the indices.
-pub(super) fn scatter_add<T: Number>(
+pub(in crate::devices::cpu) fn scatter_add<T: Number>(
     arch: Arch,
     indices: &[i32],
     dy: &[T],
@@ -42,7 +47,7 @@ kernel! {
 }
 
 /// Whether every index names a row.
-pub(super) fn check_indices(indices: &[i32], rows: usize) -> Result<(), Fault> {
+pub(in crate::devices::cpu) fn check_indices(indices: &[i32], rows: usize) -> Result<(), Fault> {
     match indices.iter().find(|index| usize::try_from(**index).map_or(true, |index| index >= rows)) {
         None => Ok(()),
         Some(index) => Err(Fault::new(format!("the data holds index {index}, but the table has {rows} rows"))),

@@ -1,12 +1,12 @@
 //! Emission of attention: queries, keys and values are read where and as they lie, and each
 //! derivative goes where its reader wants it.
 
-use super::destination::{self, Part};
-use super::emit::Emitter;
-use super::view::collapse;
-use super::{Attention, Derivatives, Dim, Kernel, Location, Matrix, Storage, View};
+use super::Emitter;
 use crate::graph::Node;
 use crate::ids::NodeId;
+use crate::kernels::destination::{self, Part};
+use crate::kernels::view::collapse;
+use crate::kernels::{Attention, Derivatives, Dim, Kernel, Location, Matrix, Storage, View};
 use crate::units::Bytes;
 
 impl Emitter<'_> {

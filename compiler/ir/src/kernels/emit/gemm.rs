@@ -1,10 +1,10 @@
 //! Emission of matrix products: any strides will do, so that operands are read where and as they lie.
 
-use super::emit::Emitter;
-use super::view::collapse;
-use super::{Dim, Gemm, Kernel, Matrix, View};
+use super::Emitter;
 use crate::graph::{DType, Node};
 use crate::ids::NodeId;
+use crate::kernels::view::collapse;
+use crate::kernels::{Dim, Gemm, Kernel, Matrix, View};
 use crate::units::Bytes;
 
 /// Addresses that are multiples of 4KiB apart share a few lines of the first cache.

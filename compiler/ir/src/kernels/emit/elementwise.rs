@@ -1,10 +1,10 @@
 //! Emission of fused element-wise kernels: members become the steps of one expression.
 
-use super::emit::Emitter;
-use super::view::collapse;
-use super::{Dim, Elementwise, Expression, Kernel, Load, Output, Step, Strided, View};
+use super::Emitter;
 use crate::graph::{DType, Op};
 use crate::ids::NodeId;
+use crate::kernels::view::collapse;
+use crate::kernels::{Dim, Elementwise, Expression, Kernel, Load, Output, Step, Strided, View};
 
 /// An expression whose tensors are still views of the full shape.
 struct Draft {

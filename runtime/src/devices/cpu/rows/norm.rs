@@ -1,7 +1,7 @@
 //! Layer normalisation: statistics, result and derivatives, row by row.
 
-use super::lanes::{LANES, add, fma, kernel, load, mul, splat, store, sub, sum};
-use super::number::Number;
+use crate::devices::cpu::lanes::{LANES, add, fma, kernel, load, mul, splat, store, sub, sum};
+use crate::devices::cpu::number::Number;
 
 kernel! {
     /// Mean, which with `rms` counts as 0, and 1 / sqrt(variance + epsilon) of every row.

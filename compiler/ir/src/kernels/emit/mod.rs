@@ -1,6 +1,11 @@
 //! Emission: units of work become kernels on views; every temporary has bytes of its own until
 //! [`super::scratch`] packs them.
 
+mod attention;
+mod elementwise;
+mod gemm;
+mod routed;
+
 use super::destination::{self, Home};
 use super::fusion::{self, Unit};
 use super::scratch::Unpacked;

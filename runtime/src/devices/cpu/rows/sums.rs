@@ -1,7 +1,7 @@
 //! Sums over one dimension.
 
-use super::lanes::{LANES, add, kernel, load, splat, store, sum};
-use super::number::Number;
+use crate::devices::cpu::lanes::{LANES, add, kernel, load, splat, store, sum};
+use crate::devices::cpu::number::Number;
 
 /// Columns that are summed at once: four blocks stay in registers while the rows pass.
 const COLUMNS: usize = 4 * LANES;
