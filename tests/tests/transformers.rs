@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Folders, in which the family of the model is that of the `config.json`.
+/// Folders of the reference models.
 const FAMILIES: [&str; 12] = [
     "gpt2",
     "llama2",
@@ -174,7 +174,7 @@ fn gradients_are_those_of_transformers() {
         let cases = layouts(number).into_iter().flat_map(|layout| precisions.map(|precision| (layout, precision)));
         for (layout, (precision, tolerance)) in cases {
             let shards = expected(name);
-            // A power of two: what is subtracted is exact, and large beside the weights in single precision.
+            // A power of two: the update is exact, and much larger than the weights, so f32 rounding does not hide it.
             let program = compile(name, layout, precision, "sgd(learning_rate = 1024)");
             let mut run = start(name, &program, &shards);
             let before = weights_of(&run);
@@ -238,7 +238,10 @@ fn windows_are_refused() {
     };
     let found = pipeline(4);
     let [finding] = &found.diagnostics[..] else { panic!("{:#?}", found.diagnostics) };
-    assert_eq!(finding.message, "attention sees 3 positions, and rows have 4: such windows cannot be computed yet");
+    assert_eq!(
+        finding.message,
+        "`sliding_window` is 3, but a row has 4 positions: windows shorter than a row are not supported yet"
+    );
     assert!(pipeline(3).program.is_some());
 }
 

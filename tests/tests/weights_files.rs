@@ -96,7 +96,7 @@ fn what_does_not_fit_is_told_and_nothing_is_written() {
         ("empty.safetensors", vec![], "it is shorter than the length of a header"),
         ("long.safetensors", vec![255; 64], "and the file has 64"),
         ("model.safetensors.index.json", b"{}".to_vec(), "it is not an index of safetensors files"),
-        ("outside.json", br#"{ "weight_map": { "a": "../b" } }"#.to_vec(), "which is no file beside it"),
+        ("outside.json", br#"{ "weight_map": { "a": "../b" } }"#.to_vec(), "which is not a file in the same folder"),
     ] {
         fs::write(folder.join(name), bytes).expect("a file");
         let error = weights::fill(&mut run, &folder.join(name)).expect_err(name).to_string();
@@ -128,7 +128,7 @@ fn what_is_left_over_is_a_note() {
     assert_eq!(notes, [format!("{} also holds `extra`, which the model does not have", path.display())]);
 }
 
-/// 80 GB that are not there: a file with a hole, of which only the end is read.
+/// A sparse file of 80 GB: only the end of it is read.
 #[test]
 fn files_may_be_larger_than_memory() {
     use std::io::{Seek, SeekFrom, Write};

@@ -1,4 +1,4 @@
-//! Files of tokens: numbers one after the other, of which only windows are read.
+//! Files of tokens. A run reads windows of them, so a file may be larger than memory.
 //!
 //! A `.bin` file has nothing but numbers, as nanoGPT and Megatron-LM write them: of 16 bits where the vocabulary has at
 //! most 65,536 tokens, else of 32. A `.npy` file says their type itself (NumPy's format, versions 1 to 3). All other
@@ -73,7 +73,7 @@ pub(super) struct Tokens {
 }
 
 impl Tokens {
-    /// Opens a file for a vocabulary of so many tokens.
+    /// Opens a file for a vocabulary of this size.
     ///
     /// # Errors
     /// If it cannot be read, or is no file of tokens.

@@ -1,6 +1,6 @@
 //! Export: the weights of a checkpoint in files that other tools load, under the names of Hugging Face.
 //!
-//! A folder is complete or absent: files are written beside its place, and the folder is renamed when all are there.
+//! A folder is complete or absent: it is written under another name, and renamed when all files are complete.
 
 use super::{WeightsError, family, names};
 use crate::checkpoint::{NamedTensor, State};
@@ -98,7 +98,7 @@ struct Entry<'s> {
 }
 
 /// Writes the weights of a checkpoint, and its `config.json`, into a new folder. Files of weights have
-/// at most so many bytes; where there are several, an index says which has what. The optimizer's state
+/// at most `most_bytes`; where there are several, an index says which has what. The optimizer's state
 /// goes to a file of its own if it is wanted.
 ///
 /// # Errors
@@ -132,25 +132,25 @@ pub fn export(
     let weights = state.tensors.iter().filter(|tensor| !is_state(&tensor.name) && !tensor.name.contains('@'));
     let entries: Result<Vec<Vec<Entry<'_>>>, _> = weights.map(|tensor| entries(&of, tensor).map_err(unfit)).collect();
     let entries: Vec<Entry<'_>> = entries?.into_iter().flatten().collect();
-    let beside = unfinished(folder);
-    drop(fs::remove_dir_all(&beside));
-    fs::create_dir_all(&beside).map_err(io(&beside))?;
-    let written = write(&beside, &entries, dtype, most_bytes).and_then(|mut exported| {
+    let unfinished_folder = unfinished(folder);
+    drop(fs::remove_dir_all(&unfinished_folder));
+    fs::create_dir_all(&unfinished_folder).map_err(io(&unfinished_folder))?;
+    let written = write(&unfinished_folder, &entries, dtype, most_bytes).and_then(|mut exported| {
         let text = with_dtype(config, dtype);
-        let path = beside.join("config.json");
+        let path = unfinished_folder.join("config.json");
         fs::write(&path, text).map_err(io(&path))?;
         exported.files.insert(0, "config.json".to_owned());
         if with_optimizer {
             let name = "optimizer.safetensors";
             let state = state.tensors.iter().filter(|tensor| is_state(&tensor.name));
-            save(&beside.join(name), state.map(plain).collect())?;
+            save(&unfinished_folder.join(name), state.map(plain).collect())?;
             exported.files.push(name.to_owned());
         }
-        fs::rename(&beside, folder).map_err(io(folder))?;
+        fs::rename(&unfinished_folder, folder).map_err(io(folder))?;
         Ok(exported)
     });
     if written.is_err() {
-        drop(fs::remove_dir_all(&beside));
+        drop(fs::remove_dir_all(&unfinished_folder));
     }
     written
 }
@@ -160,7 +160,7 @@ fn is_state(name: &str) -> bool {
     name.rsplit('.').next().is_some_and(|last| last.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Where a folder is written before it is complete.
+/// The name of a folder until it is complete.
 fn unfinished(folder: &Path) -> PathBuf {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     folder.with_file_name(format!(".{name}.unfinished"))
@@ -247,7 +247,7 @@ fn save(path: &Path, tensors: Vec<FileTensor>) -> Result<(), WeightsError> {
     serialize_to_file(views, Some(metadata), path).map_err(|error| malformed(&error))
 }
 
-/// The `config.json` with the type of the weights beside it.
+/// The `config.json`, with the type of the written weights.
 fn with_dtype(mut config: serde_json::Value, dtype: ExportDType) -> String {
     if let Some(object) = config.as_object_mut() {
         let key = if object.contains_key("torch_dtype") { "torch_dtype" } else { "dtype" };

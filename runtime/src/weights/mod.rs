@@ -29,7 +29,7 @@ pub enum WeightsError {
         /// What the system says.
         source: std::io::Error,
     },
-    /// There are none.
+    /// The folder has no weights.
     #[error("{folder} has neither `model.safetensors` nor `model.safetensors.index.json`")]
     Absent {
         /// Where they were looked for.
@@ -52,7 +52,7 @@ pub enum WeightsError {
     /// A checkpoint says too little of its model.
     #[error("{0}")]
     Unnamed(String),
-    /// They are those of another model.
+    /// The files have the weights of another model.
     #[error("{path} does not fit the model: {}", .reasons.join("; "))]
     Unfit {
         /// Which file.

@@ -17,8 +17,8 @@ impl Saved {
     }
 }
 
-/// Where a tensor of a program is saved, such as `3.self_attention.query`; `size` is that of its first axis. None where
-/// the family has no such tensor.
+/// Where a tensor of a program, such as `3.self_attention.query`, is saved; `size` is the size of its first axis.
+/// `None` if the family has no such tensor.
 pub fn saved(family: &str, name: &str, size: u64) -> Option<Saved> {
     let mut parts = name.splitn(3, '.');
     let (number, layer, tensor) = (parts.next()?.parse::<u64>().ok()?, parts.next()?, parts.next()?);
@@ -133,7 +133,7 @@ fn expert(family: &str, tensor: &str) -> Option<&'static str> {
     })
 }
 
-/// What a block of experts has beside them.
+/// What a block of experts has in addition to them.
 fn mixture(family: &str, tensor: &str) -> Option<String> {
     let shared = if family.starts_with("deepseek") { "mlp.shared_experts" } else { "mlp.shared_expert" };
     Some(match tensor {

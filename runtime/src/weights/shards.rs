@@ -186,7 +186,7 @@ fn indexed(index: &Path) -> Result<Vec<PathBuf>, WeightsError> {
         if is_plain {
             Ok(folder.join(name))
         } else {
-            Err(malformed(format!("it names `{name}`, which is no file beside it")))
+            Err(malformed(format!("it names `{name}`, which is not a file in the same folder")))
         }
     };
     names.into_iter().map(inside).collect()

@@ -90,8 +90,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
 
 /// The checkpoint itself, or the newest one of a folder.
 fn newest(path: &Path) -> Result<PathBuf, Failure> {
-    if !path.is_dir() {
+    if path.is_file() {
         return Ok(path.to_owned());
+    }
+    if !path.exists() {
+        return Err(Failure::Usage(format!("there is no checkpoint at {}", path.display())));
     }
     let found = checkpoint::latest(path).map_err(|error| Failure::Usage(error.to_string()))?;
     found.ok_or_else(|| Failure::Usage(format!("there is no checkpoint in {}", path.display())))

@@ -51,8 +51,8 @@ fn of_weights(program: &Program, training: &Training, folder: &Path, span: Span)
     let error = weights::check(program, &folder.join(training.init.as_ref()?)).err()?;
     let (message, help) = match &error {
         WeightsError::Io { path, source } => {
-            let message = format!("cannot read the weights {}: {}", path.display(), reason(source));
-            (message, "the path starts from the folder of the `.pipe` file; write one that is there")
+            let message = format!("cannot read `{}`: {}", path.display(), reason(source));
+            (message, "the path is relative to the folder of the `.pipe` file")
         }
         WeightsError::Unfit { .. } => (error.to_string(), "take weights that were saved with this model"),
         _ => (error.to_string(), "take the files as they are published"),

@@ -50,8 +50,7 @@ pub enum RoutedProduct {
 }
 
 impl Routed {
-    /// Bytes beside the tensors: where the rows of each route begin, and where they all end; then the rows in the order
-    /// of their routes. Words of 32 bits.
+    /// Bytes of the sorted rows, in words of 32 bits: the first place of each route, the end of all, and the rows.
     pub const fn room_bytes(&self) -> Bytes {
         Bytes((self.matrices + 1 + self.rows) * 4)
     }

@@ -65,9 +65,9 @@ impl Evaluator<'_> {
         let Some(line) = self.names.line_without(name) else {
             return self.report(unknown_name(name, span, self.names.names()));
         };
-        let message = format!("the layer does not have `{name}` here: what its `if` says does not hold");
+        let message = format!("the layer has no `{name}` here: the condition of its line is false");
         let error = Diagnostic::error(Code::UnknownName, span, "used here", message);
-        let help = format!("use it only where it is there: `if .. then .. {name} .. else ..`");
+        let help = format!("use it under the same condition: `if .. then .. {name} .. else ..`");
         self.report(error.label(line, "declared here").help(help))
     }
 

@@ -303,9 +303,14 @@ impl<'t> Reader<'t> {
 
     /// Notes what is wrong with the first of these keys that is there.
     pub(super) fn refuse(&mut self, keys: &[&str], message: String) {
+        self.refuse_with(keys, message, "compare with the `config.json` that the model is published with".to_owned());
+    }
+
+    /// The same with another help.
+    pub(super) fn refuse_with(&mut self, keys: &[&str], message: String, help: String) {
         let span = self.object.get(keys).map_or(self.object.start(), |(_, written)| written.span);
         let error = Diagnostic::error(Code::UnusableConfig, span, "this value", message);
-        self.found.push(error.help("compare with the `config.json` that the model is published with"));
+        self.found.push(error.help(help));
     }
 }
 

@@ -195,12 +195,11 @@ impl Reader<'_> {
             if is_null || SILENT.contains(&key.as_str()) || READ.contains(&key.as_str()) {
                 continue;
             }
-            let message = format!("`{}` has the key `{key}`, and what it changes is not known", self.path);
+            let message = format!("unknown key `{key}` in `{}`: it may change what the model computes", self.path);
             let span = self.object.key(&key).unwrap_or_else(|| self.object.start());
             let error = Diagnostic::error(Code::UnusableConfig, span, "this key", message);
-            let known = READ.iter().chain(SILENT).copied();
-            self.found.push(match pipe_syntax::suggest::help(&key, known) {
-                Some(help) => error.help(help),
+            self.found.push(match pipe_syntax::suggest::closest(&key, READ.iter().copied()) {
+                Some(near) => error.help(format!("did you mean `{near}`?")),
                 None => error.help("remove it if the model computes the same without it"),
             });
         }
@@ -212,7 +211,7 @@ impl Reader<'_> {
         let text = written.text.trim_matches('"').to_owned();
         if !known.contains(&text.as_str()) {
             let list = known.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(" or ");
-            self.refuse(&[key], format!("`{key}` is `{text}`; only {list} can be computed"));
+            self.refuse_with(&[key], format!("`{key}` is `{text}`"), format!("only {list} is supported"));
         }
     }
 
@@ -246,8 +245,9 @@ impl Reader<'_> {
                 keys.map(of)
             }
             _ => {
-                let message = format!("positions that rotate as `{kind}` cannot be computed");
-                return self.refuse(&[key.unwrap_or("rope_parameters")], message);
+                let message = format!("rotary positions of the type `{kind}` are not supported");
+                let help = "`default`, `linear` and `llama3` are supported".to_owned();
+                return self.refuse_with(&[key.unwrap_or("rope_parameters")], message, help);
             }
         };
         for (name, value) in ["factor", "low", "high", "original"].into_iter().zip(sizes) {
@@ -265,10 +265,10 @@ impl Reader<'_> {
     fn no_window(&mut self, window: Option<u64>, settings: &Settings) {
         if let Some(window) = window.filter(|window| *window < settings.sequence) {
             let message = format!(
-                "attention sees {window} positions, and rows have {}: such windows cannot be computed yet",
+                "`sliding_window` is {window}, but a row has {} positions: windows shorter than a row are not supported yet",
                 settings.sequence
             );
-            self.refuse(&["sliding_window"], message);
+            self.refuse_with(&["sliding_window"], message, format!("use a `sequence` of at most {window}"));
         }
     }
 

@@ -84,7 +84,7 @@ impl Wide {
         Ok(wide)
     }
 
-    /// Room for so many numbers of a kernel in the place of its input number `position`.
+    /// Room for `elements` numbers, in the place of input number `position`.
     pub(super) fn numbers<T>(&mut self, position: usize, elements: u64) -> Result<Region, Fault> {
         let bytes = elements as usize * size_of::<T>();
         Ok(self.room(position, bytes.div_ceil(size_of::<f32>()))?.part(0, bytes))

@@ -47,7 +47,7 @@ pub(super) fn routed<T: Number>(
     Ok(())
 }
 
-/// Puts rows in the order of their routes, and says where those of each route begin.
+/// Sorts rows by route; `starts` gets the first place of each route, and the end of all.
 fn sort(routes: &[i32], starts: &mut [u32], order: &mut [u32]) {
     starts.fill(0);
     routes.iter().for_each(|route| starts[*route as usize + 1] += 1);
@@ -135,7 +135,7 @@ fn gathered<T: Number>(order: &[u32], x: Region, width: usize, room: Region) -> 
     rows
 }
 
-/// A product of matrices with these strides of rows and columns; those of the result are dense.
+/// A product of matrices with the given strides of rows and columns. The result is dense.
 fn product<T: Number>(
     (m, n, k): (u64, u64, u64),
     (a, of_a): (Region, (u64, u64)),

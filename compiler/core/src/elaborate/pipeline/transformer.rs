@@ -45,7 +45,7 @@ pub(super) fn graph_call(
     let settings = settings(call, &request.settings, parameters).map_err(|found| report.extend(found)).ok();
     let (settings, places) = settings?;
     for (name, place) in places.iter().filter(|(name, _)| !matches!(**name, "sequence" | "rows")) {
-        let message = format!("`{name}` says how a job of Megatron-LM runs the model, and `train` lets pipec run it");
+        let message = format!("`{name}` describes a job of Megatron-LM, but with `train` pipec runs the model itself");
         let error = Diagnostic::error(Code::UnusableConfig, place.value, "of no effect", message);
         let edit = place.cut.map(|span| Edit { span, text: String::new() });
         report.add(error.help("leave it out").edit_with(edit));
