@@ -12,6 +12,7 @@ use pipe_distributed::{Job, Mailbox, Profile, Rank, RankView, RunError, StepRepo
 use pipe_ir::ids::{BufferId, DeviceId, ValueId};
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::{Buffer, Program};
+use pipe_ir::value::TensorSlot;
 use pipe_ir::verify::Verified;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -241,8 +242,17 @@ impl Run {
     /// The same of an older version of weights, made so many updates before the newest.
     pub fn read_version(&self, value: ValueId, tensor: usize, age: u32) -> Option<Vec<f64>> {
         let slot = self.program().value(value).tensors.get(tensor)?;
-        let bytes = self.read_bytes(value, tensor, age).ok()??;
-        Some(decode(slot.ty.dtype, &bytes))
+        if slot.split.is_none() || slot.part.is_some() {
+            let bytes = self.read_bytes(value, tensor, age).ok()??;
+            return Some(decode(slot.ty.dtype, &bytes));
+        }
+        let mut all = vec![0.0; slot.undivided().elements() as usize];
+        for (member, place) in self.first_of_members(value, tensor, age) {
+            let own = decode(slot.ty.dtype, &self.engine.read(place).ok()??);
+            let to = slot.numbers(member.into()).into_iter().flatten();
+            to.zip(own).for_each(|(at, number)| all[at as usize] = number);
+        }
+        Some(all)
     }
 
     /// The same as it lies in memory.
@@ -292,6 +302,68 @@ impl Run {
         Ok(written)
     }
 
+    /// Whether a member of a device that holds a value is one of this process.
+    pub(crate) fn has_member(&self, value: ValueId, member: u32) -> bool {
+        let mut homes = self.homes.get(&value).into_iter().flatten();
+        homes.any(|home| self.program().member(home.device) == member && self.is_here(home.device))
+    }
+
+    /// Writes what a device has of a tensor to all of them, or to those that are a member, as it lies in memory.
+    ///
+    /// # Errors
+    /// If a GPU that holds it does not answer.
+    pub(crate) fn write_own(
+        &mut self,
+        (value, tensor): (ValueId, usize),
+        (age, member): (Option<u32>, Option<u32>),
+        data: &[u8],
+    ) -> Result<(), RunError> {
+        let places: Vec<BufferPlace> = self.places(value, tensor, age).collect();
+        let is_meant =
+            |place: &&BufferPlace| member.is_none_or(|own| own == self.program.program().member(place.device));
+        places.iter().filter(is_meant).try_for_each(|place| self.engine.write(*place, data).map(drop))
+    }
+
+    /// Writes what each device has of a tensor, given all of that, as it lies in memory.
+    ///
+    /// # Errors
+    /// If a GPU that holds it does not answer.
+    pub(crate) fn write_parts(
+        &mut self,
+        value: ValueId,
+        tensor: usize,
+        age: Option<u32>,
+        whole: &[u8],
+    ) -> Result<(), RunError> {
+        let Some(slot) = self.program().value(value).tensors.get(tensor).cloned() else { return Ok(()) };
+        let places: Vec<BufferPlace> = self.places(value, tensor, age).collect();
+        let mut parts: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
+        for place in places {
+            let member = self.program().member(place.device);
+            let part = parts.entry(member).or_insert_with(|| part_of(&slot, member, whole));
+            self.engine.write(place, part)?;
+        }
+        Ok(())
+    }
+
+    /// The members that hold a version of a value, each with the first place of it that is here, if the first of all is.
+    pub(crate) fn first_of_members(&self, value: ValueId, tensor: usize, age: u32) -> Vec<(u32, BufferPlace)> {
+        let mut first: BTreeMap<u32, DeviceId> = BTreeMap::new();
+        for home in self.homes.get(&value).into_iter().flatten().filter(|home| home.age == age) {
+            first.entry(self.program().member(home.device)).or_insert(home.device);
+        }
+        let is_divided = self.program().value(value).tensors.get(tensor).is_some_and(|slot| slot.split.is_some());
+        let places: Vec<BufferPlace> = self.places(value, tensor, Some(age)).collect();
+        let own = first.into_iter().take(if is_divided { usize::MAX } else { 1 });
+        own.filter_map(|(member, device)| Some((member, *places.iter().find(|place| place.device == device)?)))
+            .collect()
+    }
+
+    /// What lies at a place between steps.
+    pub(crate) fn read_place(&self, place: BufferPlace) -> Result<Option<Vec<u8>>, RunError> {
+        self.engine.read(place)
+    }
+
     /// What tells its data from others, where that is known.
     pub(crate) fn data(&self) -> Option<String> {
         self.data.get_or_init(|| self.loader.identity()).clone()
@@ -305,12 +377,6 @@ impl Run {
     /// Whether a persistent value has a place on devices of this process.
     pub(crate) fn holds(&self, value: ValueId) -> bool {
         self.homes.get(&value).into_iter().flatten().any(|home| self.is_here(home.device))
-    }
-
-    /// Whether the first device that has a version of it is one of this process.
-    pub(crate) fn holds_first(&self, value: ValueId, age: u32) -> bool {
-        let mut homes = self.homes.get(&value).into_iter().flatten();
-        homes.find(|home| home.age == age).is_some_and(|home| self.is_here(home.device))
     }
 
     fn is_here(&self, device: DeviceId) -> bool {
@@ -349,6 +415,13 @@ impl Drop for Run {
             self.engine.forget();
         }
     }
+}
+
+/// What a member has of a tensor.
+pub(crate) fn part_of(slot: &TensorSlot, member: u32, whole: &[u8]) -> Vec<u8> {
+    let size = slot.ty.dtype.bytes().0;
+    let numbers = slot.numbers(member.into()).into_iter();
+    numbers.flat_map(|own| &whole[(own.start * size) as usize..(own.end * size) as usize]).copied().collect()
 }
 
 /// The buffers that the set-up fills; of several with one value, from the newest version to the oldest.

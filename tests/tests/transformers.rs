@@ -33,7 +33,7 @@ const FAMILIES: [&str; 12] = [
 ];
 
 /// Devices, and what runs on them.
-const LAYOUTS: [&str; 7] = [
+const LAYOUTS: [&str; 11] = [
     "devices 1 schedule gpipe",
     "devices 2 schedule 1f1b",
     "devices 4 schedule v_half",
@@ -41,6 +41,10 @@ const LAYOUTS: [&str; 7] = [
     "devices 4 schedule 1f1b",
     "devices 2 schedule v_half",
     "devices 4 schedule zb_h1",
+    "devices 1 tensor 2 schedule gpipe",
+    "devices 2 tensor 2 schedule 1f1b",
+    "devices 2 tensor 2 schedule v_half",
+    "devices 2 tensor 2 schedule zb_h1",
 ];
 
 /// Microbatches, rows and positions of the data.
@@ -73,7 +77,8 @@ fn compile(name: &str, layout: &str, precision: &str, optimizer: &str) -> Arc<Ve
         }}"
     );
     let (compilation, _) = compile_text("x.pipe", &text, &folder(name), &Request::default());
-    Arc::new(compilation.program.unwrap_or_else(|| panic!("{:#?}\n{text}", compilation.diagnostics)))
+    let program = compilation.program.unwrap_or_else(|| panic!("{:#?}\n{text}", compilation.diagnostics));
+    Arc::new(program.of_members())
 }
 
 /// A run that begins with the weights of the file, and learns from the tokens of the figures.
@@ -106,7 +111,7 @@ fn weights_of(run: &Run) -> BTreeMap<String, Vec<f64>> {
     for (id, value) in program.values.iter().enumerate().filter(|(_, value)| value.kind == ValueKind::Parameters) {
         for (tensor, slot) in value.tensors.iter().enumerate() {
             let all = run.read(pipe_ir::ids::ValueId::from_index(id), tensor).expect("numbers");
-            let saved = weights::saved(&family, &slot.name, slot.ty.shape[0]).expect("a name");
+            let saved = weights::saved(&family, &slot.name, slot.undivided().shape[0]).expect("a name");
             let each = all.len() / saved.names.len();
             for (names, numbers) in saved.names.iter().zip(all.chunks(each)) {
                 found.insert(names[0].clone(), numbers.to_vec());
@@ -134,7 +139,7 @@ fn layouts(family: usize) -> Vec<&'static str> {
     if takes_all() {
         return LAYOUTS.to_vec();
     }
-    vec![LAYOUTS[0], LAYOUTS[1 + family % 6], LAYOUTS[1 + (family + 3) % 6]]
+    vec![LAYOUTS[0], LAYOUTS[1 + family % 6], LAYOUTS[1 + (family + 3) % 6], LAYOUTS[7 + family % 4]]
 }
 
 #[test]

@@ -80,8 +80,12 @@ impl Walker {
             match item {
                 LayerItem::Input { .. } | LayerItem::Part { .. } => {}
                 LayerItem::Data { shape, .. } => self.values(shape),
-                LayerItem::Weight { shape, init, given, .. } => {
+                LayerItem::Weight { shape, split, init, given, .. } => {
                     self.values(shape);
+                    if let Some(split) = split {
+                        self.value(&split.axis);
+                        split.blocks.iter().for_each(|blocks| self.value(blocks));
+                    }
                     given.iter().for_each(|given| self.value(given));
                     if let ast::Init::Normal { deviation } = init {
                         self.value(deviation);
@@ -210,6 +214,7 @@ impl Walker {
             PipelineItem::Microbatches { count, .. } => self.value(count),
             PipelineItem::Cut { layers, .. } => self.values(layers),
             PipelineItem::Zero { stage, .. } => self.value(stage),
+            PipelineItem::Tensor { members, .. } => self.value(members),
             PipelineItem::Phase(phase) => {
                 let outside = self.schedule;
                 self.schedule = self.schedule_of(&phase.items).or(outside);

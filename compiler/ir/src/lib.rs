@@ -12,6 +12,7 @@ pub mod instruction;
 pub mod json;
 pub mod kernels;
 pub mod lanes;
+pub mod members;
 pub mod operand;
 pub mod program;
 pub mod python;

@@ -86,6 +86,15 @@ pub struct Edge {
     pub after: u32,
 }
 
+/// Which part of a task an executable runs, where what the members of a device exchange stands in between.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Piece {
+    /// Which one, from 0.
+    pub number: u32,
+    /// How many the task has.
+    pub count: u32,
+}
+
 /// Work that a device can run: one kind of task of one stage. It runs every microbatch, or one slice of each, or some
 /// of the first or last ones.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -107,6 +116,9 @@ pub struct Exec {
     /// Which of the weights it changes, where each chunk of them has an update of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunk: Option<Chunk>,
+    /// Which part of the task it runs, if it runs one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub piece: Option<Piece>,
     /// Its buffers.
     pub operands: Vec<Operand>,
     /// What it does.
@@ -118,17 +130,29 @@ pub struct Exec {
 impl Exec {
     /// Work for whole microbatches, wherever they stand in a step, and for all weights at once.
     pub const fn new(kind: TaskKind, stage: StageId, operands: Vec<Operand>, body: Body, flops: u64) -> Self {
-        Self { kind, stage, slice: None, edge: None, is_repeated: false, chunk: None, operands, body, flops }
+        Self {
+            kind,
+            stage,
+            slice: None,
+            edge: None,
+            is_repeated: false,
+            chunk: None,
+            piece: None,
+            operands,
+            body,
+            flops,
+        }
     }
 
-    /// As it is written after `@`: `F.s0`, or `F.s0.q1` with slices, `F.s0.e1_0` at an edge, `U.s0.c1` with chunks, and
-    /// `F.s0.r` where `R` repeats some forwards.
+    /// As it is written after `@`: `F.s0`, or `F.s0.q1` with slices, `F.s0.e1_0` at an edge, `U.s0.c1` with chunks,
+    /// `F.s0.p1of3` in pieces, and `F.s0.r` where `R` repeats some forwards.
     pub fn name(&self) -> String {
         let edge = self.edge.map(|edge| format!(".e{}_{}", edge.before, edge.after)).unwrap_or_default();
         let slice = self.slice.map(|slice| format!(".q{slice}")).unwrap_or_default();
         let chunk = self.chunk.map(|chunk| format!(".c{}", chunk.number)).unwrap_or_default();
+        let piece = self.piece.map(|piece| format!(".p{}of{}", piece.number, piece.count)).unwrap_or_default();
         let repeated = if self.is_repeated { ".r" } else { "" };
-        format!("{}.{}{slice}{edge}{chunk}{repeated}", self.kind.letters(), self.stage)
+        format!("{}.{}{slice}{edge}{chunk}{piece}{repeated}", self.kind.letters(), self.stage)
     }
 }
 
@@ -247,7 +271,12 @@ pub struct Program {
     /// The share of the sequence of each slice. Empty if all are equal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slice_shares: Vec<u32>,
-    /// Devices that reduce gradients together, in the order in which their buffers are added up.
+    /// How many devices stand behind each device: its members, all of which run its list, each with its own part of
+    /// what is divided among them. A member sends to, and receives from, the member at its place of another device.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub members: u32,
+    /// Devices that reduce gradients together, in the order in which their buffers are added up; or
+    /// one device, whose members exchange something.
     #[serde(default)]
     pub groups: Vec<Vec<DeviceId>>,
     /// The names of the queues that each device has beside its list.
@@ -265,6 +294,10 @@ pub struct Program {
 
 const fn one() -> u32 {
     1
+}
+
+const fn is_one(number: &u32) -> bool {
+    *number == 1
 }
 
 impl Program {

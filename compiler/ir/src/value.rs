@@ -4,6 +4,7 @@ use crate::graph::{DType, TensorType};
 use crate::ids::{GroupId, StageId, ValueId};
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 crate::words! {
     /// What role a value plays; this decides how long it lives and who may touch it.
@@ -36,6 +37,10 @@ crate::words! {
         SavedForWeight "saved_for_weight"
         /// Saved by `B`, read by `W`: output gradients of the layers inside the stage.
         DeferredGradient "deferred_gradient"
+        /// Computed by one piece of a task and read by a later one.
+        Held "held"
+        /// The same, once the members of the device have exchanged it.
+        Exchanged "exchanged"
     }
 }
 
@@ -74,6 +79,21 @@ pub struct TensorSlot {
     /// values then hold the parts of the tensor, which has the name that all of them have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<Part>,
+    /// How the members of a device divide the tensor, if they do: each has a tensor of the type above, or of that which
+    /// `part` is of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<Split>,
+}
+
+/// How the members of a device divide a tensor: along an axis, or each of several blocks of it along the axis.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Split {
+    /// Along which axis.
+    pub axis: u32,
+    /// How many blocks of equal size the axis has, each of which is divided.
+    pub blocks: u64,
+    /// How many members there are.
+    pub members: u64,
 }
 
 /// Of which tensor a slot holds a part.
@@ -86,6 +106,37 @@ pub struct Part {
 }
 
 impl TensorSlot {
+    /// The type of the tensor that all members have together.
+    pub fn undivided(&self) -> TensorType {
+        let mut whole = self.whole().clone();
+        if let Some(split) = self.split {
+            whole.shape[split.axis as usize] *= split.members;
+        }
+        whole
+    }
+
+    /// Which numbers of the tensor of all members a member has, in the order in which it has them.
+    pub fn numbers(&self, member: u64) -> Vec<Range<u64>> {
+        let first = self.part.as_ref().map_or(0, |part| part.from);
+        let own = first..first + self.ty.elements();
+        let Some(Split { axis, blocks, members }) = self.split else { return vec![own] };
+        let shape = &self.whole().shape[axis as usize..];
+        // What follows each other in the whole.
+        let run: u64 = shape.iter().product::<u64>() / blocks.max(1);
+        let mut found: Vec<Range<u64>> = Vec::new();
+        let mut at = own.start;
+        while at < own.end && run > 0 {
+            let end = own.end.min((at / run + 1) * run);
+            let start = (at / run * members + member) * run + at % run;
+            match found.last_mut() {
+                Some(last) if last.end == start => last.end += end - at,
+                _ => found.push(start..start + (end - at)),
+            }
+            at = end;
+        }
+        found
+    }
+
     /// The type of the tensor that it holds, or holds a part of.
     pub fn whole(&self) -> &TensorType {
         self.part.as_ref().map_or(&self.ty, |part| &part.whole)
@@ -136,5 +187,46 @@ impl Value {
     /// Type of its first tensor; `f32` where nothing is said to be inside.
     pub fn dtype(&self) -> DType {
         self.tensors.first().map_or(DType::F32, |slot| slot.ty.dtype)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Part, Split, TensorSlot};
+    use crate::graph::TensorType;
+    use crate::units::Bytes;
+
+    /// The members' numbers are all numbers of the whole, each once, also where each member's are divided further.
+    #[test]
+    fn members_have_all_numbers_together() {
+        let splits = [(0, 1), (1, 1), (1, 3), (2, 2)].map(|(axis, blocks)| Split { axis, blocks, members: 2 });
+        for split in splits {
+            let mut whole = TensorType::f32(&[4, 12, 8]);
+            whole.shape[split.axis as usize] /= 2;
+            let slot = |ty: &TensorType, part| TensorSlot {
+                name: "w".into(),
+                ty: ty.clone(),
+                offset: Bytes::ZERO,
+                init: None,
+                part,
+                split: Some(split),
+            };
+            let own = slot(&whole, None);
+            assert_eq!(own.undivided(), TensorType::f32(&[4, 12, 8]));
+            let all: Vec<u64> = (0..2).flat_map(|member| own.numbers(member).into_iter().flatten()).collect();
+            let mut sorted = all.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, (0..384).collect::<Vec<u64>>());
+            let cut = |from: u64, count: u64| {
+                slot(&TensorType::f32(&[count]), Some(Part { whole: whole.clone(), from })).numbers(1)
+            };
+            let halves: Vec<u64> = [cut(0, 50), cut(50, 142)].into_iter().flatten().flatten().collect();
+            assert_eq!(halves, all[192..]);
+        }
+        let columns = Split { axis: 1, blocks: 2, members: 2 };
+        let ty = TensorType::f32(&[1, 4]);
+        let own =
+            TensorSlot { name: "w".into(), ty, offset: Bytes::ZERO, init: None, part: None, split: Some(columns) };
+        assert_eq!((own.numbers(0), own.numbers(1)), (vec![0..2, 4..6], vec![2..4, 6..8]));
     }
 }

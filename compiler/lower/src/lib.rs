@@ -57,6 +57,7 @@ mod halves;
 mod lists;
 pub mod offload;
 mod order;
+mod pieces;
 mod program_tables;
 pub mod reductions;
 mod state_swaps;
@@ -174,8 +175,9 @@ fn write(
     let reductions = reductions(schedule, set, timeline, &options.latency);
     let given =
         Inputs { schedule, timeline, options, dependencies: dependencies.as_ref(), order, transfers, reductions };
-    let Lowered { groups, devices } = given.least_waiting(&work);
+    let Lowered { groups, mut devices } = given.least_waiting(&work);
     work.name_groups(&groups);
+    work.leave_out_wholes(&mut devices);
     let program = Program {
         name: options.name.clone(),
         n_stages: u32::try_from(schedule.n_stages()).unwrap_or(u32::MAX),
@@ -185,6 +187,7 @@ fn write(
         n_steps: schedule.n_steps(),
         lags: lags(schedule),
         lanes: parts.lanes().iter().map(|lane| lane.to_string()).collect(),
+        members: set.members.max(1),
         groups,
         values: work.values,
         execs: work.execs,
@@ -253,7 +256,12 @@ impl Inputs<'_> {
                 }
             })
             .collect();
-        Lowered { groups: collectives.groups, devices }
+        let mut groups = collectives.groups;
+        if work.has_pieces() {
+            // Each device alone: its members exchange what pieces of tasks made.
+            groups.extend((0..schedule.n_devices()).map(|device| vec![DeviceId::from_index(device)]));
+        }
+        Lowered { groups, devices }
     }
 }
 

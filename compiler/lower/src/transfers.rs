@@ -171,7 +171,9 @@ fn class_of(kind: ValueKind) -> Class {
         | ValueKind::CarriedGradient
         | ValueKind::DeferredGradient
         | ValueKind::ParameterGradients => Class::Gradient,
-        ValueKind::Parameters
+        ValueKind::Held
+        | ValueKind::Exchanged
+        | ValueKind::Parameters
         | ValueKind::OptimizerState
         | ValueKind::Scratch
         | ValueKind::Data

@@ -10,6 +10,7 @@ pub mod frozen;
 mod graph;
 mod identity;
 mod language;
+mod members;
 mod mixed;
 mod partition;
 pub mod pipeline;
@@ -25,11 +26,11 @@ pub use graph::tape::{Leaf, Tape};
 pub use language::{MAX_LAYERS, elaborate, functions};
 pub use partition::partition;
 pub use stages::symbolic::{abstract_of, abstract_stages, add_weights};
-pub use stages::{Kinds, StageRequest, saved_bytes, stage_set, stages, symbolic};
+pub use stages::{Kinds, StageRequest, pieces, saved_bytes, stage_set, stages, symbolic};
 
 use pipe_ir::graph::{DType, TensorType};
 use pipe_ir::ids::NodeId;
-use pipe_ir::value::Init;
+use pipe_ir::value::{Init, Split};
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::stage_graph::StageGraph;
 use pipe_schedule::window::Window;
@@ -80,6 +81,10 @@ pub fn stage_set_of(files: &Files, elaborated: &Elaborated, kinds: &[Kinds]) -> 
     let n_microbatches = schedule.microbatches_of_step();
     let request = StageRequest { layers: &layers, kinds, n_microbatches, optimizer };
     let digest = identity::digest(&model);
+    let members = pipeline.map_or(1, Pipeline::members);
+    if members > 1 {
+        model = members::of_model(&model, members.into()).map_err(|found| vec![found])?;
+    }
     let mut set = if schedule.slices.count() > 1 {
         let slices = slicing::slices(&model, schedule)?.into_iter().map(mixed::stored).collect::<Vec<_>>();
         stages::slice_set::slice_set(&slices, schedule.shares.is_empty(), &request)
@@ -87,6 +92,7 @@ pub fn stage_set_of(files: &Files, elaborated: &Elaborated, kinds: &[Kinds]) -> 
         stages(&mixed::stored(model), &request)
     };
     set.model = Some(digest);
+    set.members = members;
     match schedule.window.as_ref().and_then(|window| shared(window, &set)) {
         Some(error) => Err(vec![error]),
         None => Ok(set),
@@ -264,12 +270,21 @@ pub struct Weight {
     pub name: String,
     /// Element type and shape.
     pub ty: TensorType,
+    /// How the text lets members of a device divide it. Where there are several, each has a tensor of the type above.
+    pub split: Option<Split>,
     /// Its elements before the first step.
     pub init: Init,
     /// Whether it is never trained. Of a tied one, its owner says so.
     pub is_frozen: bool,
     /// The weight of a layer before that it is, if it is not one of its own.
     pub owner: Option<WeightId>,
+}
+
+impl Weight {
+    /// How the members of a device divide it, if there are several.
+    fn divided(&self) -> Option<Split> {
+        self.split.filter(|split| split.members > 1)
+    }
 }
 
 impl Layer {

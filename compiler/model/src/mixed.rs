@@ -74,7 +74,14 @@ fn node(tape: &mut Tape, node: &Node, inputs: Vec<NodeId>) -> NodeId {
             let ty = TensorType { dtype: tape.ty(inputs[0]).dtype, shape: node.ty.shape.clone() };
             tape.push(node.op.clone(), inputs, ty)
         }
-        Class::Source | Class::Elementwise | Class::Sum | Class::View | Class::Join | Class::Rows | Class::Indexed => {
+        Class::Source
+        | Class::Elementwise
+        | Class::Sum
+        | Class::View
+        | Class::Join
+        | Class::Rows
+        | Class::Indexed
+        | Class::Exchange => {
             let inputs = inputs.into_iter().map(|input| tape.computed(input)).collect();
             tape.push(node.op.clone(), inputs, node.ty.clone())
         }

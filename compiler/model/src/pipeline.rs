@@ -28,6 +28,8 @@ pub struct Pipeline {
     pub model: Option<ModelCall>,
     /// The same, if its sizes are those of a `config.json`.
     pub transformer: Option<Transformer>,
+    /// How many devices stand behind each device of the schedule, where that was written.
+    pub tensor: Option<(u32, Span)>,
     /// Bytes that each device has, and where that was written.
     pub memory: Option<(Capacity, Span)>,
     /// Bytes that each device may use of its host's memory, and where that was written.
@@ -62,6 +64,11 @@ pub struct TrainingFiles {
 }
 
 impl Pipeline {
+    /// How many devices stand behind each device of the schedule.
+    pub fn members(&self) -> u32 {
+        self.tensor.map_or(1, |(members, _)| members)
+    }
+
     /// Whether the stages are those of a model, so that bytes and operations mean something.
     pub const fn has_model(&self) -> bool {
         self.model.is_some() || self.transformer.is_some()

@@ -82,6 +82,8 @@ codes! {
     BrokenChain "broken-chain"
     /// A model has fewer layers than the schedule has stages.
     TooFewLayers "too-few-layers"
+    /// `tensor` puts devices behind each device, and they cannot divide its tensors.
+    CannotSplit "cannot-split"
     /// A pipeline gives its stages other numbers of layers than the model and the schedule have.
     WrongCut "wrong-cut"
     /// A task of a frozen stage, which has none of its kind, or a weight that it shares with a stage that trains.

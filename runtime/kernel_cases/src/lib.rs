@@ -247,7 +247,13 @@ impl Case {
     }
 
     fn store_to(&mut self, node: NodeId, operand: usize, accumulate: bool) {
-        self.graph.stores.push(Store { node, operand: operand as u32, offset: Bytes::ZERO, accumulate });
+        self.graph.stores.push(Store {
+            node,
+            operand: operand as u32,
+            offset: Bytes::ZERO,
+            accumulate,
+            own: Bytes::ZERO,
+        });
     }
 
     /// Its kernels.

@@ -7,6 +7,7 @@
 use super::{NamedTensor, Origin, Piece, State};
 use crate::checksum;
 use pipe_ir::graph::{DType, TensorType};
+use pipe_ir::value::Split;
 use safetensors::tensor::{Dtype, Metadata, SafeTensors, TensorView, serialize};
 use std::collections::{BTreeMap, HashMap};
 
@@ -52,7 +53,8 @@ pub fn to_bytes(state: &State) -> Result<Vec<u8>, String> {
 pub(super) fn shard_to_bytes(about: &About, pieces: &[Piece]) -> Result<(Vec<u8>, String), String> {
     let parts = pieces.iter().filter(|piece| !piece.is_whole());
     let parts = parts.map(|piece| {
-        (piece.entry(), EntryPart { of: piece.name.clone(), shape: piece.whole.shape.clone(), from: piece.from as u64 })
+        let (shape, from) = (piece.whole.shape.clone(), piece.from as u64);
+        (piece.entry(), EntryPart { of: piece.name.clone(), shape, from, split: piece.split })
     });
     let header = Header { parts: parts.collect(), ..Header::new(SHARD_FORMAT, about) };
     let entries = pieces.iter().map(|piece| (piece.entry(), piece.ty(), piece.data.as_slice()));
@@ -84,7 +86,11 @@ impl Piece {
     pub(super) fn entry(&self) -> String {
         let size = self.whole.dtype.bytes().to_usize();
         let (from, end) = (self.from / size, (self.from + self.data.len()) / size);
-        if self.is_whole() { self.name.clone() } else { format!("{}[{from}..{end}]", self.name) }
+        match self.split {
+            _ if self.is_whole() => self.name.clone(),
+            Some((split, member)) => format!("{}[{from}..{end} of {member}/{}]", self.name, split.members),
+            None => format!("{}[{from}..{end}]", self.name),
+        }
     }
 
     fn ty(&self) -> TensorType {
@@ -126,8 +132,11 @@ struct EntryPart {
     of: String,
     /// Of the whole tensor.
     shape: Vec<u64>,
-    /// Its first byte in the tensor.
+    /// Its first byte in the tensor, or in what the member has of it.
     from: u64,
+    /// How members divide the tensor, and which one has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    split: Option<(Split, u32)>,
 }
 
 const HEADER: &str = "pipec";
@@ -189,19 +198,30 @@ pub(super) fn shard_from_bytes(bytes: &[u8], wanted: &dyn Fn(&str) -> bool) -> R
     let of = |entry: &str| parts.get(entry).map_or_else(|| wanted(entry), |part| wanted(&part.of));
     let piece = |(entry, ty, data): Entry<'_>| {
         let data = data.to_vec();
-        let Some(EntryPart { of, shape, from }) = parts.get(&entry) else {
-            return Ok(Piece { name: entry, whole: ty, from: 0, data });
+        let Some(EntryPart { of, shape, from, split }) = parts.get(&entry) else {
+            return Ok(Piece { name: entry, whole: ty, from: 0, split: None, data });
         };
+        let members = split.map_or(1, |(split, _)| split.members);
+        if !split.is_none_or(|split| can_divide(shape, split)) {
+            return Err(format!("`{entry}` is no part of `{of}`"));
+        }
         let whole = TensorType { dtype: ty.dtype, shape: shape.clone() };
         let bytes = shape.iter().try_fold(ty.dtype.bytes().0, |product, size| product.checked_mul(*size));
         let end = from.checked_add(data.len() as u64);
-        if bytes.zip(end).is_none_or(|(bytes, end)| end > bytes) || from % ty.dtype.bytes().0 != 0 {
+        if bytes.zip(end).is_none_or(|(bytes, end)| end > bytes / members) || from % ty.dtype.bytes().0 != 0 {
             return Err(format!("`{entry}` is not inside `{of}`"));
         }
-        Ok(Piece { name: of.clone(), whole, from: *from as usize, data })
+        Ok(Piece { name: of.clone(), whole, from: *from as usize, split: *split, data })
     };
     let pieces: Result<_, _> = opened.entries(&of)?.into_iter().map(piece).collect();
     Ok(Shard { about: opened.header.about.clone(), checksum: opened.header.checksum.clone(), pieces: pieces? })
+}
+
+/// Whether a member of those that divide a tensor can have a part of it.
+fn can_divide(shape: &[u64], (split, member): (Split, u32)) -> bool {
+    let parts = split.blocks.checked_mul(split.members).filter(|parts| *parts > 0);
+    let size = shape.get(split.axis as usize);
+    u64::from(member) < split.members && parts.zip(size).is_some_and(|(parts, size)| size.is_multiple_of(parts))
 }
 
 /// A name in a file, with what it has.

@@ -28,9 +28,11 @@ use pipe_distributed::{Rank, RunError};
 use pipe_ir::graph::TensorType;
 use pipe_ir::ids::ValueId;
 use pipe_ir::program::Program;
-use pipe_ir::value::{TensorSlot, ValueKind};
+use pipe_ir::units::Bytes;
+use pipe_ir::value::{Part, Split, TensorSlot, ValueKind};
 pub use resume::{Resumed, Resumption, resume, resume_as};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// The largest file of a checkpoint that is read: 1 TiB.
@@ -248,39 +250,72 @@ struct Piece {
     /// Of the tensor.
     name: String,
     whole: TensorType,
-    /// Its first byte in the tensor.
+    /// Its first byte in the tensor, or in what the member has of it.
     from: usize,
+    /// Which member of those that divide the tensor has it, if they do, and how they do.
+    split: Option<(Split, u32)>,
     data: Vec<u8>,
+}
+
+impl Piece {
+    /// The slot that holds it.
+    fn slot(&self) -> TensorSlot {
+        let mut own = self.whole.clone();
+        if let Some((split, _)) = self.split {
+            own.shape[split.axis as usize] /= split.members;
+        }
+        let size = self.whole.dtype.bytes().0;
+        let (from, count) = (self.from as u64 / size, self.data.len() as u64 / size);
+        let part = Some(Part { whole: own, from });
+        let ty = TensorType::new(self.whole.dtype, &[count]);
+        let split = self.split.map(|(split, _)| split);
+        TensorSlot { name: self.name.clone(), ty, offset: Bytes::ZERO, init: None, part, split }
+    }
+
+    /// Where it lies in the tensor, in bytes, in its order.
+    fn ranges(&self) -> Vec<Range<usize>> {
+        let size = self.whole.dtype.bytes().0;
+        let member = self.split.map_or(0, |(_, member)| member);
+        let bytes = |own: Range<u64>| (own.start * size) as usize..(own.end * size) as usize;
+        self.slot().numbers(member.into()).into_iter().map(bytes).collect()
+    }
 }
 
 /// What the devices of this process are the first to hold.
 fn pieces(run: &Run) -> Result<Vec<Piece>, RunError> {
     let places = saved_tensors(run.program());
     let versions = places.iter().flat_map(|place| (0..run.versions(place.value)).map(move |age| (place, age)));
-    let piece = |(SavedTensor { value, tensor, slot }, age): (&SavedTensor, u32)| {
-        let data = if run.holds_first(*value, age) { run.read_bytes(*value, *tensor, age) } else { Ok(None) };
-        let data = data.transpose()?;
-        let (name, whole, from) = (versioned(&slot.name, age), slot.whole().clone(), slot.from().to_usize());
-        Some(data.map(|data| Piece { name, whole, from, data }))
-    };
-    versions.filter_map(piece).collect()
+    let pieces = versions.flat_map(|(SavedTensor { value, tensor, slot }, age)| {
+        run.first_of_members(*value, *tensor, age).into_iter().filter_map(move |(member, place)| {
+            let data = run.read_place(place).transpose()?;
+            let (name, whole, from) = (versioned(&slot.name, age), slot.undivided(), slot.from().to_usize());
+            let split = slot.split.map(|split| (split, member));
+            Some(data.map(|data| Piece { name, whole, from, split, data }))
+        })
+    });
+    pieces.collect()
 }
 
 /// Tensors from their pieces, which come one after the other, from wherever they are.
 fn assemble(pieces: Vec<Piece>) -> Vec<NamedTensor> {
     let mut tensors: Vec<NamedTensor> = Vec::new();
     let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
-    for Piece { name, whole, from, data } in pieces {
-        let number = *numbers.entry(name.clone()).or_insert(tensors.len());
-        let bytes = whole.bytes().to_usize();
-        if number < tensors.len() {
-            tensors[number].data[from..from + data.len()].copy_from_slice(&data);
-        } else if data.len() == bytes {
+    for piece in pieces {
+        let number = *numbers.entry(piece.name.clone()).or_insert(tensors.len());
+        let bytes = piece.whole.bytes().to_usize();
+        if number == tensors.len() && piece.data.len() == bytes {
+            let Piece { name, whole, data, .. } = piece;
             tensors.push(NamedTensor { name, ty: whole, data });
-        } else {
-            let mut all = vec![0; bytes];
-            all[from..from + data.len()].copy_from_slice(&data);
-            tensors.push(NamedTensor { name, ty: whole, data: all });
+            continue;
+        }
+        if number == tensors.len() {
+            tensors.push(NamedTensor { name: piece.name.clone(), ty: piece.whole.clone(), data: vec![0; bytes] });
+        }
+        let mut rest = piece.data.as_slice();
+        for own in piece.ranges() {
+            let (part, others) = rest.split_at(own.len());
+            tensors[number].data[own].copy_from_slice(part);
+            rest = others;
         }
     }
     tensors

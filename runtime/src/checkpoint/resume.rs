@@ -160,11 +160,11 @@ fn attempt(run: &Run, path: &Path, how: &Resumption) -> Result<Found, Checkpoint
 
 /// The tensor for a place. A file of a run that kept fewer versions has the newest one for all of them.
 fn fitting<'a>(state: &'a State, place: &SavedTensor, age: u32) -> Result<&'a NamedTensor, String> {
-    let (name, ty) = (&place.slot.name, place.slot.whole());
+    let (name, ty) = (&place.slot.name, place.slot.undivided());
     let named = |name: &str| state.tensors.iter().find(|tensor| tensor.name == name);
     match named(&versioned(name, age)).or_else(|| named(name)) {
         None => Err(format!("it has no tensor `{name}`")),
-        Some(found) if found.ty != *ty => Err(format!("it holds `{name}` as {}, but the program's is {ty}", found.ty)),
+        Some(found) if found.ty != ty => Err(format!("it holds `{name}` as {}, but the program's is {ty}", found.ty)),
         Some(found) => Ok(found),
     }
 }
@@ -190,9 +190,7 @@ impl Found {
         for (place, age) in &self.places {
             // It fits, as was found before.
             let Ok(found) = fitting(&self.state, place, *age) else { continue };
-            let from = place.slot.from().to_usize();
-            let own = from..from + place.slot.ty.bytes().to_usize();
-            run.write_bytes(place.value, place.tensor, Some(*age), &found.data[own])?;
+            run.write_parts(place.value, place.tensor, Some(*age), &found.data)?;
         }
         Ok(())
     }

@@ -173,22 +173,31 @@ pub(super) fn read(path: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<State, 
         }
         pieces.extend(shard.pieces);
     }
-    pieces.sort_by(|a, b| (&a.name, a.from).cmp(&(&b.name, b.from)));
-    for tensor in pieces.chunk_by(|a, b| a.name == b.name) {
-        let mut end = 0;
-        let whole = &tensor[0].whole;
-        for piece in tensor {
-            if piece.from != end || piece.whole != *whole {
-                return Err(malformed(path)(format!("the parts of `{}` do not fit together", piece.name)));
-            }
-            end += piece.data.len();
-        }
-        if end != whole.bytes().to_usize() {
-            return Err(malformed(path)(format!("a part of `{}` is missing", tensor[0].name)));
-        }
-    }
+    pieces.sort_by(|a, b| (&a.name, a.split, a.from).cmp(&(&b.name, b.split, b.from)));
+    pieces.chunk_by(|a, b| a.name == b.name).try_for_each(are_all).map_err(malformed(path))?;
     let (About { step, seed, origin, config }, is_verified) = (about.clone(), index.has_checksums());
     Ok(State { step, seed, origin, config, is_verified, tensors: assemble(pieces) })
+}
+
+/// Whether the pieces of a tensor, in their order, are all of it: those of each member follow each other.
+fn are_all(tensor: &[Piece]) -> Result<(), String> {
+    let first = &tensor[0];
+    let (members, whole) = (first.split.map_or(1, |(split, _)| split.members), first.whole.bytes().to_usize());
+    let (mut member, mut end) = (0, 0);
+    for piece in tensor {
+        if end == whole / members as usize {
+            (member, end) = (member + 1, 0);
+        }
+        let expected = first.split.map(|(split, _)| (split, member));
+        if piece.from != end || piece.whole != first.whole || piece.split != expected {
+            return Err(format!("the parts of `{}` do not fit together", piece.name));
+        }
+        end += piece.data.len();
+    }
+    if u64::from(member) + 1 == members && end == whole / members as usize {
+        return Ok(());
+    }
+    Err(format!("a part of `{}` is missing", first.name))
 }
 
 /// The files that an index needs, as far as it can be read: also one that is damaged keeps its files.

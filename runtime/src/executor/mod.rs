@@ -19,6 +19,7 @@ use pipe_ir::graph::DType;
 use pipe_ir::ids::{BufferId, DeviceId, GroupId, MicrobatchId, TokenId};
 use pipe_ir::instruction::{Collective, Count, Instruction};
 use pipe_ir::program::{Access, DeviceProgram, Program, Space};
+use pipe_ir::value::ValueKind;
 use pipe_ir::verify::{List, Verified};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -301,13 +302,21 @@ pub fn emitted_microbatches(program: &Program, own: &DeviceProgram) -> Vec<Micro
     emitted
 }
 
-/// What buffers of persistent values consist of, as far as these are filled: the type of their tensors.
+/// What buffers consist of that collectives add up: those of persistent values, as far as these are filled, and of what
+/// members exchange. The type of their tensors.
 pub fn dtypes(program: &Program, own: &DeviceProgram) -> BTreeMap<BufferId, DType> {
+    let exchanged = own.step.iter().flat_map(|instruction| {
+        let Instruction::Run { exec, operands, .. } = instruction else { return Vec::new() };
+        let operands = program.exec(*exec).operands.iter().zip(own.operands(*operands));
+        let values = operands.map(|(operand, buffer)| (*buffer, program.value(operand.value)));
+        let found = values.filter(|(_, value)| value.kind == ValueKind::Exchanged);
+        found.map(|(buffer, value)| (buffer, value.dtype())).collect()
+    });
     let filled = own.setup.iter().chain(&own.step).filter_map(|instruction| match instruction {
         Instruction::Fill { buffer, value, .. } => Some((*buffer, program.value(*value).tensors.first()?.ty.dtype)),
         _ => None,
     });
-    filled.collect()
+    filled.chain(exchanged).collect()
 }
 
 fn writer(writers: &[MicrobatchId], buffer: BufferId) -> MicrobatchId {

@@ -303,6 +303,7 @@ fn indexed_rows(graph: &Graph, node: &Node, operand: u32) -> Option<u64> {
     match (&node.op, node.inputs.as_slice()) {
         (Op::Gather, [table, indices]) if comes_from(indices) => graph.node(*table).ty.shape.first().copied(),
         (Op::CrossEntropy, [logits, targets]) if comes_from(targets) => graph.node(*logits).ty.shape.last().copied(),
+        (Op::OwnIndices { size, members, .. }, [indices]) if comes_from(indices) => size.checked_mul(*members),
         _ => None,
     }
 }

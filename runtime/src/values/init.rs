@@ -9,8 +9,8 @@ use std::thread::{available_parallelism, scope};
 /// Random numbers that are worth a thread of their own: about 2 ms.
 const THREAD: usize = 1 << 16;
 
-/// Fills a zeroed buffer of a value.
-pub fn fill(value: &Value, seed: u64, buffer: Region) {
+/// Fills a zeroed buffer of a value, which a member of a device holds.
+pub fn fill(value: &Value, seed: u64, (buffer, member): (Region, u32)) {
     for slot in &value.tensors {
         let tensor = buffer.part(slot.offset.to_usize(), slot.ty.bytes().to_usize());
         with_numbers!(slot.ty.dtype, N => match slot.init {
@@ -18,9 +18,14 @@ pub fn fill(value: &Value, seed: u64, buffer: Region) {
             Some(Init::Ones) => tensor.numbers_mut().fill(N::ONE),
             Some(Init::Normal(deviation)) => {
                 // A part has the numbers that the whole tensor has there.
-                let mut stream = Counter::new(seed, &slot.name);
-                stream.skip_normals(slot.part.as_ref().map_or(0, |part| part.from));
-                fill_normals(tensor.numbers_mut(), &stream, |normal| N::of(N::of(normal).to_f64() * deviation));
+                let mut rest = tensor.numbers_mut();
+                for numbers in slot.numbers(member.into()) {
+                    let mut stream = Counter::new(seed, &slot.name);
+                    stream.skip_normals(numbers.start);
+                    let (own, others) = rest.split_at_mut((numbers.end - numbers.start) as usize);
+                    fill_normals(own, &stream, |normal| N::of(N::of(normal).to_f64() * deviation));
+                    rest = others;
+                }
             }
         });
     }

@@ -76,13 +76,16 @@ pub enum WeightsError {
 /// How many differences are told; nobody reads more.
 const MOST_REASONS: usize = 8;
 
+/// An entry of a file, and which of its elements.
+type Elements = (String, Range<u64>);
+
 /// A tensor of the program, and what is read for it.
 struct Placed {
     value: ValueId,
     tensor: usize,
     dtype: DType,
-    /// The entries, and which elements of each.
-    pieces: Vec<(String, Range<u64>)>,
+    /// By member that divides it, one where none does: the entries, and which elements of each.
+    members: Vec<Vec<Elements>>,
 }
 
 /// Fills the weights of a run. Nothing is written if something does not fit. All ranks of a job do it at once, and each
@@ -96,13 +99,19 @@ pub fn fill(run: &mut Run, from: &Path) -> Result<Vec<String>, WeightsError> {
     let is_here = |value| run.holds(value);
     let found = Shards::open(from).and_then(|shards| Ok((placed(run.program(), &is_here, &shards, family)?, shards)));
     let (places, shards) = together(run, found)?;
-    for Placed { value, tensor, dtype, pieces } in &places {
-        let mut bytes = Vec::new();
-        for (name, elements) in pieces {
-            bytes.extend(shards.read(name, elements.clone(), *dtype)?);
-        }
-        for age in 0..run.versions(*value) {
-            run.write_bytes(*value, *tensor, Some(age), &bytes)?;
+    for Placed { value, tensor, dtype, members } in &places {
+        for (member, pieces) in (0..).zip(members) {
+            if members.len() > 1 && !run.has_member(*value, member) {
+                continue;
+            }
+            let mut bytes = Vec::new();
+            for (name, elements) in pieces {
+                bytes.extend(shards.read(name, elements.clone(), *dtype)?);
+            }
+            let member = (members.len() > 1).then_some(member);
+            for age in 0..run.versions(*value) {
+                run.write_own((*value, *tensor), (Some(age), member), &bytes)?;
+            }
         }
     }
     Ok(unused(run, &shards, family).into_iter().collect())
@@ -144,7 +153,7 @@ fn placed(
         }
         for (tensor, slot) in value.tensors.iter().enumerate() {
             match pieces(slot, shards, family) {
-                Ok(pieces) => places.push(Placed { value: id, tensor, dtype: slot.ty.dtype, pieces }),
+                Ok(members) => places.push(Placed { value: id, tensor, dtype: slot.ty.dtype, members }),
                 Err(reason) => reasons.push(reason),
             }
         }
@@ -157,9 +166,9 @@ fn placed(
     if reasons.is_empty() { Ok(places) } else { Err(WeightsError::Unfit { path: shards.path.clone(), reasons }) }
 }
 
-/// The entries that hold the part of a tensor that a slot has.
-fn pieces(slot: &TensorSlot, shards: &Shards, family: Option<&str>) -> Result<Vec<(String, Range<u64>)>, String> {
-    let TensorType { shape, dtype } = slot.whole();
+/// The entries that hold the part of a tensor that a slot has, of each member that divides it.
+fn pieces(slot: &TensorSlot, shards: &Shards, family: Option<&str>) -> Result<Vec<Vec<Elements>>, String> {
+    let TensorType { shape, .. } = &slot.undivided();
     let first = shape.first().copied().unwrap_or(1);
     let saved = match family {
         Some(family) => names::saved(family, &slot.name, first)
@@ -168,10 +177,8 @@ fn pieces(slot: &TensorSlot, shards: &Shards, family: Option<&str>) -> Result<Ve
     };
     let expected = if saved.is_by_expert { &shape[1..] } else { &shape[..] };
     let each: u64 = expected.iter().product();
-    let from = slot.from().0 / dtype.bytes().0;
-    let own = from..from + slot.ty.elements();
-    let mut pieces = Vec::new();
-    for (position, names) in (0..).zip(&saved.names) {
+    let mut entries = Vec::new();
+    for names in &saved.names {
         let there = names.iter().find(|name| shards.shape(name).is_some());
         let name = there.ok_or_else(|| format!("it has no tensor `{}`", names[0]))?;
         shards.type_of(name).map_err(|ty| format!("`{name}` is of type {ty}, and numbers are needed"))?;
@@ -179,13 +186,24 @@ fn pieces(slot: &TensorSlot, shards: &Shards, family: Option<&str>) -> Result<Ve
         if shape != expected {
             return Err(format!("it holds `{name}` as {shape:?}, but the model's is {expected:?}"));
         }
-        let begin = position * each;
-        let (start, end) = (own.start.max(begin), own.end.min(begin + each));
-        if start < end {
-            pieces.push((name.clone(), start - begin..end - begin));
-        }
+        entries.push(name);
     }
-    Ok(pieces)
+    let of_member = |member: u64| {
+        let mut pieces = Vec::new();
+        for own in slot.numbers(member) {
+            let first = own.start / each.max(1);
+            for (position, name) in (first..).zip(entries.iter().skip(first as usize)) {
+                let begin = position * each;
+                let (start, end) = (own.start.max(begin), own.end.min(begin + each));
+                if start >= end {
+                    break;
+                }
+                pieces.push(((*name).clone(), start - begin..end - begin));
+            }
+        }
+        pieces
+    };
+    Ok((0..slot.split.map_or(1, |split| split.members)).map(of_member).collect())
 }
 
 /// A note about tensors that nobody reads.
@@ -194,7 +212,7 @@ fn unused(run: &Run, shards: &Shards, family: Option<&str>) -> Option<String> {
     let slots = slots.flat_map(|value| &value.tensors);
     let known: BTreeSet<String> = slots
         .flat_map(|slot| match family {
-            Some(family) => names::saved(family, &slot.name, slot.whole().shape.first().copied().unwrap_or(1))
+            Some(family) => names::saved(family, &slot.name, slot.undivided().shape.first().copied().unwrap_or(1))
                 .map_or_else(Vec::new, |saved| saved.names.concat()),
             None => vec![slot.name.clone()],
         })

@@ -112,6 +112,8 @@ kinds! {
     DeviceSwap SameResults
     /// The last device is missing.
     DeviceDrop SameResults
+    /// How many devices stand behind each.
+    Members Sound
     /// The stated number of stages.
     Stages SameResults
     /// The stated number of microbatches.
@@ -142,6 +144,8 @@ kinds! {
     TensorType Sound
     /// How a tensor starts.
     TensorInit Sound
+    /// How members divide a tensor of a value.
+    TensorSplit Sound
     /// A tensor of a value is missing.
     TensorDrop Sound
     /// The kind of an executable.
@@ -156,6 +160,8 @@ kinds! {
     ExecRepeated SameResults
     /// The chunk of an update.
     ExecChunk SameResults
+    /// Which piece of a task an executable is.
+    ExecPiece Sound
     /// The value of an operand of an executable.
     ExecValue Sound
     /// How an executable touches an operand.

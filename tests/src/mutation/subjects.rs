@@ -111,7 +111,7 @@ impl Subject {
             .map_err(|why| format!("{family} {name}: {why}"))?;
         let learned = computes(&program).then(|| {
             let data = Arc::new(pipe_runtime::data::Data::synthetic(&program));
-            Run::start(Arc::clone(&verified), &Options::new(Backend::Cpu, 3), data)
+            Run::start(Arc::new(verified.of_members()), &Options::new(Backend::Cpu, 3), data)
                 .and_then(|mut run| learn(&mut run, &program))
                 .map_err(|error| format!("{family} {name}: {error}"))
         });

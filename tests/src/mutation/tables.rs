@@ -5,11 +5,11 @@ use super::{near, pick, some};
 use crate::schedules::Dice;
 use pipe_ir::graph::{DType, Graph, Op, TensorType};
 use pipe_ir::ids::{GroupId, StageId, ValueId};
-use pipe_ir::program::{Access, Body, Chunk, DeviceProgram, Edge, Exec, Program, Space};
+use pipe_ir::program::{Access, Body, Chunk, DeviceProgram, Edge, Exec, Piece, Program, Space};
 use pipe_ir::task::TaskKind;
 use pipe_ir::training::Optimizer;
 use pipe_ir::units::Bytes;
-use pipe_ir::value::{Init, Share, TensorSlot, Value, ValueKind};
+use pipe_ir::value::{Init, Share, Split, TensorSlot, Value, ValueKind};
 
 /// Changes a table of one device, or what is stated about it.
 pub(super) fn device(kind: Kind, code: &mut DeviceProgram, dice: &mut Dice) {
@@ -78,6 +78,7 @@ pub(super) fn program(kind: Kind, program: &mut Program, dice: &mut Dice) {
         n_steps,
         lags,
         lanes: _,
+        members,
         groups,
         values,
         execs,
@@ -88,6 +89,7 @@ pub(super) fn program(kind: Kind, program: &mut Program, dice: &mut Dice) {
     match kind {
         Kind::DeviceSwap => swap(devices, dice),
         Kind::DeviceDrop => drop(devices.pop()),
+        Kind::Members => *members = [0, 1, 2, 3, 1 << 31][dice.below(5)],
         Kind::Stages => *n_stages = near(*n_stages, stages, dice),
         Kind::Microbatches if *n_steps > 1 && dice.below(2) == 0 => *n_steps = near(*n_steps, *n_steps as usize, dice),
         Kind::Microbatches if !lags.is_empty() && dice.below(2) == 0 => {
@@ -156,9 +158,13 @@ fn value(kind: Kind, value: &mut Value, stages: usize, dice: &mut Dice) {
             *share = some(other, dice);
         }
         Kind::TensorDrop if !tensors.is_empty() => drop(tensors.remove(dice.below(tensors.len()))),
-        Kind::TensorOffset | Kind::TensorType | Kind::TensorInit => {
-            if let Some(TensorSlot { name: _, ty, offset, init, part: _ }) = pick(tensors, dice) {
+        Kind::TensorOffset | Kind::TensorType | Kind::TensorInit | Kind::TensorSplit => {
+            if let Some(TensorSlot { name: _, ty, offset, init, part: _, split }) = pick(tensors, dice) {
                 match kind {
+                    Kind::TensorSplit => {
+                        let [axis, blocks, members] = [3, 4, 4].map(|most| dice.below(most) as u64);
+                        *split = some(Split { axis: axis as u32, blocks, members }, dice);
+                    }
                     Kind::TensorOffset => bytes(offset, dice),
                     Kind::TensorType => tensor(ty, dice),
                     _ => {
@@ -173,7 +179,7 @@ fn value(kind: Kind, value: &mut Value, stages: usize, dice: &mut Dice) {
 }
 
 fn exec(kind: Kind, exec: &mut Exec, n_values: usize, stages: usize, dice: &mut Dice) {
-    let Exec { kind: task, stage, slice, edge, is_repeated, chunk, operands, body, flops } = exec;
+    let Exec { kind: task, stage, slice, edge, is_repeated, chunk, piece, operands, body, flops } = exec;
     match kind {
         Kind::ExecKind => *task = TaskKind::ALL[dice.below(TaskKind::ALL.len())],
         Kind::ExecStage => *stage = StageId(near(stage.0, stages, dice)),
@@ -196,6 +202,11 @@ fn exec(kind: Kind, exec: &mut Exec, n_values: usize, stages: usize, dice: &mut 
                 _ => other.group = some(GroupId(dice.below(3) as u32), dice),
             }
             *chunk = some(other, dice);
+        }
+        Kind::ExecPiece => {
+            let other = piece.unwrap_or(Piece { number: 0, count: 1 });
+            let (number, count) = (near(other.number, 4, dice), near(other.count, 4, dice));
+            *piece = some(Piece { number, count }, dice);
         }
         Kind::ExecValue => {
             if let Some(operand) = pick(operands, dice) {
@@ -250,7 +261,8 @@ fn graph(kind: Kind, graph: &mut Graph, n_operands: usize, dice: &mut Dice) {
         (Kind::NodeDrop, Some(_)) => drop(graph.nodes.remove(dice.below(n_nodes))),
         (Kind::Store, _) => {
             if let Some(store) = pick(&mut graph.stores, dice) {
-                match dice.below(4) {
+                match dice.below(5) {
+                    4 => bytes(&mut store.own, dice),
                     0 => store.node.0 = near(store.node.0, n_nodes, dice),
                     1 => store.operand = near(store.operand, n_operands, dice),
                     2 => bytes(&mut store.offset, dice),

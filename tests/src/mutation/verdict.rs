@@ -176,7 +176,7 @@ fn watched<T: Send + 'static>(
     body: impl FnOnce(&mut Run) -> Result<T, RunError> + Send + 'static,
 ) -> Result<Result<T, RunError>, String> {
     let (sender, receiver) = mpsc::channel();
-    let program = Arc::clone(verified);
+    let program = Arc::new(verified.of_members());
     std::thread::spawn(move || {
         let stated: Vec<_> = program.program().devices.iter().map(|code| (code.peak, code.host.peak)).collect();
         let result = catch_unwind(AssertUnwindSafe(|| {

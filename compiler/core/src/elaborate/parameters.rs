@@ -17,6 +17,8 @@ use pipe_syntax::suggest;
 
 /// Parameters that every target has.
 const ALWAYS: [&str; 2] = ["devices", "microbatches"];
+/// What pipelines have beside, where tensors may be divided.
+const TENSOR: &str = "tensor";
 /// What those have beside whose blocks run on across steps.
 const STEPS: &str = "steps";
 
@@ -41,6 +43,7 @@ pub(super) fn check_settings(files: &Files, target: Target<'_>, request: &Reques
             &schedule.name
         }
         Target::Pipeline(pipeline) => {
+            known.push(TENSOR);
             for item in &pipeline.items {
                 if let PipelineItem::Config(_) = item {
                     known.extend(SETTINGS.iter().map(|setting| setting.name));

@@ -73,6 +73,8 @@ const fn is_activation(kind: ValueKind) -> bool {
         | ValueKind::ParameterGradients
         | ValueKind::OptimizerState
         | ValueKind::Scratch
+        | ValueKind::Held
+        | ValueKind::Exchanged
         | ValueKind::Data
         | ValueKind::Loss => false,
     }

@@ -13,7 +13,7 @@ mod operations;
 use crate::ids::NodeId;
 use crate::units::Bytes;
 pub use attribute::Double;
-pub use operations::{Binary, Class, Op, Unary};
+pub use operations::{Binary, Class, NOWHERE, Op, Unary};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -167,6 +167,9 @@ pub struct Store {
     pub offset: Bytes,
     /// Added to what is there (weight gradients), instead of replacing it.
     pub accumulate: bool,
+    /// How many bytes further each member stores its own part than the member before it.
+    #[serde(default, skip_serializing_if = "Bytes::is_zero")]
+    pub own: Bytes,
 }
 
 /// The body of an executable.
@@ -182,6 +185,29 @@ impl Graph {
     /// The node with this id.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.index()]
+    }
+
+    /// Whether members run different graphs.
+    pub(crate) fn differs(&self) -> bool {
+        let differs = |node: &Node| matches!(node.op, Op::OwnPart | Op::OwnIndices { .. });
+        self.nodes.iter().any(differs) || self.stores.iter().any(|store| !store.own.is_zero())
+    }
+
+    /// The same as a member of a device runs it.
+    #[must_use]
+    pub fn of_member(&self, own: u64) -> Self {
+        let mut graph = self.clone();
+        for node in &mut graph.nodes {
+            match &mut node.op {
+                op @ Op::OwnPart => *op = Op::Slice { axis: 0, start: own },
+                Op::OwnIndices { member, .. } => *member = own,
+                _ => {}
+            }
+        }
+        for store in &mut graph.stores {
+            store.offset = Bytes(store.offset.0 + own * store.own.0);
+        }
+        graph
     }
 
     /// Appends a node and returns its id.

@@ -31,6 +31,8 @@ pub enum Class {
     Rows,
     /// A kernel over rows, one of whose inputs, or the result, has indices.
     Indexed,
+    /// What the members of a device exchange. It stands between two pieces of a task, and in no executable.
+    Exchange,
 }
 
 crate::words! {
@@ -58,6 +60,8 @@ crate::words! {
         Sin "sin"
         /// cosine
         Cos "cos"
+        /// x, through which no gradient flows back
+        Detach "detach"
     }
 }
 
@@ -258,4 +262,28 @@ operations! {
     Indexed CrossEntropy "cross_entropy" [logits, targets]
     /// (logits[.., v], targets i32[..], dloss[]) -> [.., v]: derivative of `CrossEntropy` by the logits.
     Indexed CrossEntropyGrad "cross_entropy_grad" [logits, targets, dloss]
+    /// x, which every member has. Its gradient is the sum of what the members have of it.
+    View Vary "vary" [x]
+    /// The sum of x over all members, in their order; the same on each.
+    Exchange AllReduce "all_reduce" [x]
+    /// x of every member, in their order: [..] -> [members, ..]. With `shared` every member goes on alike, and so has
+    /// the same gradient; without, the gradient is the sum of what the members have of it.
+    Exchange AllGather "all_gather" [x] {
+        "members" members: u64 = "a number of members",
+        "shared" shared: bool = "whether all go on alike"
+    }
+    /// x[members, ..] -> [..]: each member's own part of the sum over all members, in their order.
+    Exchange ReduceScatter "reduce_scatter" [x]
+    /// x[members, ..] -> [1, ..]: the part of the member that runs.
+    View OwnPart "own_part" [x]
+    /// indices i32[..] below `members` times `size` -> i32[..]: counted from the first of the `size` that the member that
+    /// runs has, or [`NOWHERE`] where another one has it; `member` in a program is 0.
+    Indexed OwnIndices "own_indices" [indices] {
+        "size" size: u64 = "how many each member has",
+        "members" members: u64 = "a number of members",
+        "member" member: u64 = "which member"
+    }
 }
+
+/// An index that names nothing: what is gathered by it is 0, and what is scattered by it is left out.
+pub const NOWHERE: i32 = i32::MIN;

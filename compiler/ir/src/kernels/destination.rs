@@ -137,6 +137,7 @@ fn accepts(op: &Op, home: &Home) -> bool {
         (Class::Product | Class::View | Class::Join, _) => true,
         (Class::Elementwise, _) => home.view.has_unit_rows(),
         (Class::Sum, _) | (_, Op::ScatterAdd | Op::NormalizeGradGain) => home.view.is_contiguous(),
+        (Class::Exchange, _) => false,
         (Class::Source | Class::Rows | Class::Indexed, _) => home.view.is_contiguous() && !home.accumulate,
     }
 }

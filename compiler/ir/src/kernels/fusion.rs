@@ -69,7 +69,7 @@ pub(super) fn rounds_result(graph: &Graph, liveness: &Liveness, id: usize) -> bo
         Class::Product if matches!(node.op, Op::RoutedMatMul { .. } | Op::RoutedMatMulGrad) => false,
         Class::Product => node.inputs.iter().all(|input| graph.node(*input).ty.dtype == DType::BF16),
         Class::Rows | Class::Indexed => RowOp::of(graph, node).is_some_and(|op| op.signature().result == Extent::Rows),
-        Class::Source | Class::Elementwise | Class::Sum | Class::View | Class::Join => false,
+        Class::Source | Class::Elementwise | Class::Sum | Class::View | Class::Join | Class::Exchange => false,
     };
     can_round && liveness.uses(source.index()) == 1
 }

@@ -20,7 +20,7 @@ mod text;
 mod traffic;
 mod view;
 
-use crate::graph::{Binary, DType, Graph, Unary};
+use crate::graph::{Binary, DType, Graph, Op, Unary};
 use crate::units::Bytes;
 pub use attention::{Attention, Derivatives, STRIP_ROWS};
 pub use fusion::Fusion;
@@ -200,7 +200,9 @@ pub fn plan(graph: &Graph) -> KernelPlan {
 
 /// As [`plan`], with or without fusion of element-wise nodes: a check that fusion changes no bit.
 pub fn plan_with(graph: &Graph, fusion: Fusion) -> KernelPlan {
-    let graph = reads::direct(graph);
+    let has_parts = graph.nodes.iter().any(|node| node.op == Op::OwnPart);
+    let first = has_parts.then(|| graph.of_member(0));
+    let graph = reads::direct(first.as_ref().unwrap_or(graph));
     let graph = match fusion {
         Fusion::On => joined::joined(graph),
         Fusion::Off => graph,

@@ -94,6 +94,17 @@ pub enum RowOp {
         /// How many.
         k: u64,
     },
+    /// Indices, counted from the first that the member has.
+    OwnIndices {
+        /// How many each row has.
+        k: u64,
+        /// How many the member has.
+        size: u64,
+        /// How many members there are.
+        members: u64,
+        /// Which one it is.
+        member: u64,
+    },
 }
 
 /// How many elements an input or a result has.
@@ -158,6 +169,7 @@ impl RowOp {
             Self::TopK { .. } => ("top_k", "top_k", &[Rows], Columns),
             Self::TakeAlong { .. } => ("along", "take_along", &[Rows, Columns], Chosen),
             Self::AddAlong { .. } => ("along", "add_along", &[Columns, Chosen], Rows),
+            Self::OwnIndices { .. } => ("embedding", "own_indices", &[Columns], Columns),
         };
         Signature { kind, what, inputs, result }
     }
@@ -194,7 +206,11 @@ impl RowOp {
             Op::Input { .. } | Op::Constant(_) | Op::Unary(_) | Op::Binary(_) | Op::Convert => return None,
             Op::RoutedMatMul { .. } | Op::RoutedMatMulGrad => return None,
             Op::MatMul { .. } | Op::Attention { .. } | Op::AttentionGrad { .. } | Op::Sum { .. } => return None,
-            Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Concat { .. } => return None,
+            Op::OwnIndices { size, members, member } => {
+                Self::OwnIndices { k: k(&node.ty), size: *size, members: *members, member: *member }
+            }
+            Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Concat { .. } | Op::OwnPart => return None,
+            Op::Vary | Op::AllReduce | Op::AllGather { .. } | Op::ReduceScatter => return None,
         })
     }
 }
@@ -207,9 +223,10 @@ impl RowKernel {
             (Extent::Pairs, _) => self.rows * 2,
             (Extent::Indices, _) => self.rows,
             (Extent::Row, _) => self.width,
-            (Extent::Columns | Extent::Chosen, RowOp::TopK { k } | RowOp::TakeAlong { k } | RowOp::AddAlong { k }) => {
-                self.rows * *k
-            }
+            (
+                Extent::Columns | Extent::Chosen,
+                RowOp::TopK { k } | RowOp::TakeAlong { k } | RowOp::AddAlong { k } | RowOp::OwnIndices { k, .. },
+            ) => self.rows * *k,
             (Extent::Table, RowOp::Gather { table } | RowOp::ScatterAdd { table }) => *table * self.width,
             (Extent::One | Extent::Table | Extent::Columns | Extent::Chosen, _) => 1,
         }

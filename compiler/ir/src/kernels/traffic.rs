@@ -75,7 +75,13 @@ mod tests {
     use crate::kernels::plan;
 
     fn stored(graph: &mut Graph, node: NodeId, operand: u32, accumulate: bool) {
-        graph.stores.push(Store { node, operand, offset: crate::units::Bytes::ZERO, accumulate });
+        graph.stores.push(Store {
+            node,
+            operand,
+            offset: crate::units::Bytes::ZERO,
+            accumulate,
+            own: crate::units::Bytes::ZERO,
+        });
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 mod attention;
 
-use crate::graph::{Binary, Node, Op, Unary};
+use crate::graph::{Binary, NOWHERE, Node, Op, Unary};
 use std::cmp::Ordering;
 
 /// A tensor in row-major order.
@@ -107,12 +107,16 @@ pub fn evaluate(node: &Node, inputs: &[&Tensor]) -> Vec<f64> {
         Op::AttentionGrad { causal } => attention::gradients([input(0), input(1), input(2), input(3)], *causal),
         Op::Gather => {
             let width = input(0).shape[1];
-            input(1).data.iter().flat_map(|i| input(0).data[*i as usize * width..][..width].to_vec()).collect()
+            let row = |i: &f64| match is_somewhere(*i) {
+                true => input(0).data[*i as usize * width..][..width].to_vec(),
+                false => vec![0.0; width],
+            };
+            input(1).data.iter().flat_map(row).collect()
         }
         Op::ScatterAdd => {
             let mut table = vec![0.0; node.ty.elements() as usize];
             let width = node.ty.shape[1] as usize;
-            for (index, row) in input(0).data.iter().zip(input(1).rows()) {
+            for (index, row) in input(0).data.iter().zip(input(1).rows()).filter(|(index, _)| is_somewhere(**index)) {
                 table[*index as usize * width..].iter_mut().zip(row).for_each(|(sum, x)| *sum += x);
             }
             table
@@ -168,15 +172,26 @@ pub fn evaluate(node: &Node, inputs: &[&Tensor]) -> Vec<f64> {
         }
         Op::TakeAlong => {
             let rows = input(0).rows().zip(input(1).rows());
-            rows.flat_map(|(x, columns)| columns.iter().map(|column| x[*column as usize])).collect()
+            let at = |x: &[f64], column: f64| if is_somewhere(column) { x[column as usize] } else { 0.0 };
+            rows.flat_map(|(x, columns)| columns.iter().map(move |column| at(x, *column))).collect()
         }
         Op::AddAlong => {
             let mut sums = vec![0.0; node.ty.elements() as usize];
             let rows = input(0).rows().zip(input(1).rows());
             for ((columns, dy), sums) in rows.zip(sums.chunks_mut(shape.last().copied().unwrap_or(1))) {
-                columns.iter().zip(dy).for_each(|(column, dy)| sums[*column as usize] += dy);
+                let some = columns.iter().zip(dy).filter(|(column, _)| is_somewhere(**column));
+                some.for_each(|(column, dy)| sums[*column as usize] += dy);
             }
             sums
+        }
+        Op::OwnPart => input(0).data[..node.ty.elements() as usize].to_vec(),
+        Op::OwnIndices { size, member, .. } => {
+            let own = |index: f64| index - (size * member) as f64;
+            let is_own = |index: &f64| (0.0..*size as f64).contains(&own(*index));
+            input(0).data.iter().map(|index| if is_own(index) { own(*index) } else { f64::from(NOWHERE) }).collect()
+        }
+        Op::Vary | Op::AllReduce | Op::AllGather { .. } | Op::ReduceScatter => {
+            unreachable!("exchanges stand between pieces of a task")
         }
         Op::CrossEntropy => {
             let losses = input(0).rows().zip(&input(1).data).map(|(x, t)| -softmax(x, x.len())[*t as usize].ln());
@@ -192,6 +207,11 @@ pub fn evaluate(node: &Node, inputs: &[&Tensor]) -> Vec<f64> {
             .collect()
         }
     }
+}
+
+/// Whether an index names something.
+fn is_somewhere(index: f64) -> bool {
+    index != f64::from(NOWHERE)
 }
 
 /// The columns of the k largest numbers of a row.
@@ -212,6 +232,9 @@ fn routed(x: &Tensor, weights: &Tensor, routes: &Tensor, transpose: bool) -> Vec
     };
     let rows = x.rows().zip(&routes.data);
     rows.flat_map(|(x, route)| {
+        if !is_somewhere(*route) {
+            return vec![0.0; width];
+        }
         let element = move |j| x.iter().enumerate().map(|(i, x)| x * of(*route as usize, i, j)).sum::<f64>();
         (0..width).map(element).collect::<Vec<f64>>()
     })
@@ -220,7 +243,8 @@ fn routed(x: &Tensor, weights: &Tensor, routes: &Tensor, transpose: bool) -> Vec
 
 fn routed_gradient(x: &Tensor, dy: &Tensor, routes: &Tensor, shape: &[usize]) -> Vec<f64> {
     let mut sums = vec![0.0; shape.iter().product()];
-    for ((x, dy), route) in x.rows().zip(dy.rows()).zip(&routes.data) {
+    let rows = x.rows().zip(dy.rows()).zip(&routes.data);
+    for ((x, dy), route) in rows.filter(|(_, route)| is_somewhere(**route)) {
         let matrix = &mut sums[*route as usize * x.len() * dy.len()..][..x.len() * dy.len()];
         for (x, sums) in x.iter().zip(matrix.chunks_mut(dy.len())) {
             sums.iter_mut().zip(dy).for_each(|(sum, dy)| *sum += x * dy);
@@ -253,6 +277,7 @@ pub fn unary(f: Unary, x: f64) -> f64 {
         Unary::Step => f64::from(x > 0.0),
         Unary::Sin => x.sin(),
         Unary::Cos => x.cos(),
+        Unary::Detach => x,
     }
 }
 

@@ -20,7 +20,8 @@ pub(super) fn print_body(body: &Body, out: &mut String) {
             }
             for store in &graph.stores {
                 let verb = if store.accumulate { "accumulate" } else { "store" };
-                out.push_str(&format!("  {verb} {} -> {} at {}\n", store.node, store.operand, store.offset.0));
+                let own = if store.own.is_zero() { String::new() } else { format!(" own {}", store.own.0) };
+                out.push_str(&format!("  {verb} {} -> {} at {}{own}\n", store.node, store.operand, store.offset.0));
             }
             out.push('}');
         }
@@ -62,7 +63,8 @@ pub(super) fn parse_body(cursor: &mut Cursor<'_>) -> Result<Body, ParseError> {
         let operand = cursor.small("the position of an operand")?;
         cursor.expect("at")?;
         let offset = Bytes(cursor.number("an offset in bytes")?);
-        graph.stores.push(Store { node, operand, offset, accumulate });
+        let own = if cursor.take("own") { cursor.number("a number of bytes")? } else { 0 };
+        graph.stores.push(Store { node, operand, offset, accumulate, own: Bytes(own) });
     }
     Ok(Body::Graph(graph))
 }
@@ -97,7 +99,8 @@ mod tests {
             graph.push(op, inputs, TensorType::f32(&[2, 3]));
         }
         for accumulate in [false, true] {
-            graph.stores.push(Store { node: NodeId(4), operand: 1, offset: Bytes(128), accumulate });
+            let own = Bytes(if accumulate { 0 } else { 64 });
+            graph.stores.push(Store { node: NodeId(4), operand: 1, offset: Bytes(128), accumulate, own });
         }
         let body = Body::Graph(graph);
         let mut text = String::new();

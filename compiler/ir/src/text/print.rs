@@ -74,6 +74,9 @@ pub(super) fn tables(program: &Program) -> String {
     if program.n_steps != 1 {
         out.push_str(&format!(" steps {}", program.n_steps));
     }
+    if program.members != 1 {
+        out.push_str(&format!(" members {}", program.members));
+    }
     out.push('\n');
     for (stage, lags) in program.lags.iter().enumerate() {
         push_id(&mut out, "lags s", u32::try_from(stage).unwrap_or(u32::MAX));

@@ -21,6 +21,7 @@ pub(super) fn program(text: &str) -> Result<Parsed, ParseError> {
     let n_microbatches = cursor.small("a number of microbatches")?;
     let (n_slices, slice_shares) = if cursor.take("slices") { slices(cursor)? } else { (1, Vec::new()) };
     let n_steps = if cursor.take("steps") { cursor.small("a number of steps")? } else { 1 };
+    let members = if cursor.take("members") { cursor.small("a number of members")? } else { 1 };
     let mut lags = Vec::new();
     while cursor.take("lags") {
         let here = cursor.clone();
@@ -75,6 +76,7 @@ pub(super) fn program(text: &str) -> Result<Parsed, ParseError> {
         n_steps,
         lags,
         lanes,
+        members,
         groups,
         values,
         execs,

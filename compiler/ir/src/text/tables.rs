@@ -4,11 +4,11 @@ use super::cursor::{Cursor, ParseError};
 use super::print::{push_id, push_name};
 use crate::graph::{DType, TensorType};
 use crate::ids::{ExecId, GroupId, LaneId, StageId, ValueId};
-use crate::program::{Access, Chunk, Edge, Exec, Operand, Program};
+use crate::program::{Access, Chunk, Edge, Exec, Operand, Piece, Program};
 use crate::task::TaskKind;
 use crate::training::{Checkpoint, DataSource, LearningRate, Optimizer, Training};
 use crate::units::Bytes;
-use crate::value::{Init, Part, Share, TensorSlot, Value, ValueKind};
+use crate::value::{Init, Part, Share, Split, TensorSlot, Value, ValueKind};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -51,8 +51,8 @@ impl Tables<'_> {
     }
 }
 
-/// Kind, stage, number of the slice, edge, number of the chunk, and whether `R` repeats it.
-type ExecName = (TaskKind, StageId, Option<u32>, Option<Edge>, Option<u32>, bool);
+/// Kind, stage, number of the slice, edge, number of the chunk, piece, and whether `R` repeats it.
+type ExecName = (TaskKind, StageId, Option<u32>, Option<Edge>, Option<u32>, Option<Piece>, bool);
 
 fn exec_name(cursor: &mut Cursor<'_>) -> Result<ExecName, ParseError> {
     const EXPECTED: &str = "an executable such as `@F.s0`";
@@ -62,20 +62,25 @@ fn exec_name(cursor: &mut Cursor<'_>) -> Result<ExecName, ParseError> {
     let number =
         |text: &str| text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse::<u32>().ok()).flatten();
     let (word, is_repeated) = word.strip_suffix(".r").map_or((word, false), |word| (word, true));
+    let piece = word.rsplit_once(".p").and_then(|(word, piece)| {
+        let (own, count) = piece.split_once("of")?;
+        Some((word, Piece { number: number(own)?, count: number(count)? }))
+    });
+    let (word, piece) = piece.map_or((word, None), |(word, piece)| (word, Some(piece)));
     let parts = word.split_once(".s").and_then(|(letters, rest)| {
         let kind = TaskKind::from_letters(letters)?;
         let stage = |text| number(text).map(StageId);
         if let Some((own, slice)) = rest.split_once(".q") {
-            return Some((kind, stage(own)?, Some(number(slice)?), None, None, is_repeated));
+            return Some((kind, stage(own)?, Some(number(slice)?), None, None, piece, is_repeated));
         }
         if let Some((own, edge)) = rest.split_once(".e") {
             let (before, after) = edge.split_once('_')?;
             let edge = Edge { before: number(before)?, after: number(after)? };
-            return Some((kind, stage(own)?, None, Some(edge), None, is_repeated));
+            return Some((kind, stage(own)?, None, Some(edge), None, piece, is_repeated));
         }
         match rest.split_once(".c") {
-            Some((own, chunk)) => Some((kind, stage(own)?, None, None, Some(number(chunk)?), is_repeated)),
-            None => Some((kind, stage(rest)?, None, None, None, is_repeated)),
+            Some((own, chunk)) => Some((kind, stage(own)?, None, None, Some(number(chunk)?), piece, is_repeated)),
+            None => Some((kind, stage(rest)?, None, None, None, piece, is_repeated)),
         }
     });
     parts.ok_or_else(|| here.expected(EXPECTED))
@@ -209,6 +214,9 @@ pub(super) fn print_value(value: &Value, program: &Program, out: &mut String) {
             if let Some(Part { whole, from }) = &slot.part {
                 out.push_str(&format!(" from {from} of {whole}"));
             }
+            if let Some(Split { axis, blocks, members }) = slot.split {
+                out.push_str(&format!(" split {axis} blocks {blocks} members {members}"));
+            }
             out.push('\n');
         }
         out.push('}');
@@ -281,7 +289,17 @@ fn parse_slot(cursor: &mut Cursor<'_>) -> Result<TensorSlot, ParseError> {
     } else {
         None
     };
-    Ok(TensorSlot { name, ty, offset, init, part })
+    let split = if cursor.take("split") { Some(parse_split(cursor)?) } else { None };
+    Ok(TensorSlot { name, ty, offset, init, part, split })
+}
+
+/// Reads how members divide a tensor: `1 blocks 1 members 2`.
+fn parse_split(cursor: &mut Cursor<'_>) -> Result<Split, ParseError> {
+    let axis = cursor.small("a dimension")?;
+    cursor.expect("blocks")?;
+    let blocks = cursor.number("a number of blocks")?;
+    cursor.expect("members")?;
+    Ok(Split { axis, blocks, members: cursor.number("a number of members")? })
 }
 
 /// Reads a tensor type: `f32[4,128]`.
@@ -316,7 +334,7 @@ pub(super) fn print_exec(exec: &Exec, program: &Program, out: &mut String) {
 pub(super) fn parse_exec(cursor: &mut Cursor<'_>, tables: &mut Tables<'_>) -> Result<Exec, ParseError> {
     let here = cursor.clone();
     let name = exec_name(cursor)?;
-    let (kind, stage, slice, edge, number, is_repeated) = name;
+    let (kind, stage, slice, edge, number, piece, is_repeated) = name;
     let id = ExecId::from_index(tables.execs.len());
     if tables.execs.insert(name, id).is_some() {
         return Err(here.expected("a kind, stage, slice, edge and chunk that no earlier executable has"));
@@ -345,7 +363,7 @@ pub(super) fn parse_exec(cursor: &mut Cursor<'_>, tables: &mut Tables<'_>) -> Re
         operands.push(Operand { value, access, ahead: ahead(cursor)? });
     }
     let body = super::graph::parse_body(cursor)?;
-    Ok(Exec { kind, stage, slice, edge, is_repeated, chunk, operands, body, flops })
+    Ok(Exec { kind, stage, slice, edge, is_repeated, chunk, piece, operands, body, flops })
 }
 
 /// Reads which microbatch's value an operand is: `ahead 1`, `behind 2`, or nothing for the run's own.

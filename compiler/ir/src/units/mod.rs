@@ -23,6 +23,11 @@ impl Bytes {
     /// None at all.
     pub const ZERO: Self = Self(0);
 
+    /// Whether it is none at all.
+    pub const fn is_zero(&self) -> bool {
+        self.0 == 0
+    }
+
     /// The smallest multiple of [`ALIGNMENT`] that holds this many bytes.
     #[must_use]
     pub const fn aligned(self) -> Self {

@@ -42,6 +42,10 @@
 //!   read by nobody in between. A task reads exactly the version of the weights that the program's
 //!   lags give, and a backward that of its forward; an update reads the newest version, and what the
 //!   step list ends with is what it began with, as many updates later.
+//! - **members**: a task in which the members of a device exchange something runs in pieces, in
+//!   their order and with no other run between them; what one of them exchanges is exchanged by the
+//!   group of that device alone before a later one reads it. All members run one list, so what holds
+//!   of the device holds of each, and a collective of theirs has all of them at the same place.
 //! - **losses**: every loss is emitted exactly once, on the device that computes it.
 //! - **collectives**: the n-th collective of a group is the same on every member, and joins the
 //!   same value and bytes, which are all the devices that hold the value, or a share of it. Shares
@@ -80,6 +84,13 @@ impl Verified {
     /// What was verified.
     pub const fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// The program in which each member of a device is a device, as it runs. It keeps the rules because this one does:
+    /// see [`crate::members`].
+    #[must_use]
+    pub fn of_members(&self) -> Self {
+        Self { program: self.program.of_members() }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::orders::Holders;
 use super::report::Report;
+use super::tables::pieces;
 use super::{Place, devices};
 use crate::ids::{DeviceId, ExecId, MicrobatchId, StageId};
 use crate::instruction::Instruction;
@@ -60,10 +61,18 @@ pub(super) fn check(program: &Program, holders: &Holders, report: &mut Report) {
     let mut sound = true;
     for (device, code) in devices(program) {
         let shares = shares(program, &code.step, &slot, &stages);
+        let mut open = None;
         for (index, instruction) in code.step.iter().enumerate() {
             let Instruction::Run { exec, microbatch, .. } = instruction else { continue };
             let (row, number) = (program.exec(*exec), slot[exec.index()]);
             let kind = row.kind;
+            if let Err(message) = in_order(row, *microbatch, &mut open) {
+                report.step(device, index, message);
+                sound = false;
+            }
+            if !begins(row) {
+                continue;
+            }
             let stage = &mut stages[number];
             if stage.device.replace(device) != Some(device) {
                 (stage.step, stage.gradients) = (0, 0);
@@ -88,12 +97,36 @@ pub(super) fn check(program: &Program, holders: &Holders, report: &mut Report) {
     }
 }
 
+/// Whether an executable is a task, or its first piece: that one counts.
+fn begins(exec: &Exec) -> bool {
+    exec.piece.is_none_or(|piece| piece.number == 0)
+}
+
+/// The pieces of a task follow each other on a device, with no other run between them. `open` is the task whose pieces
+/// have not all run, its microbatch, and the next piece.
+fn in_order(
+    exec: &Exec,
+    microbatch: MicrobatchId,
+    open: &mut Option<(pieces::Task, MicrobatchId, u32)>,
+) -> Result<(), String> {
+    let own = exec.piece.map(|piece| (pieces::task(exec), microbatch, piece.number));
+    let follows = match (*open, own) {
+        (None, None) => true,
+        (None, Some((.., number))) => number == 0,
+        (Some(expected), found) => found == Some(expected),
+    };
+    let next = exec.piece.filter(|piece| piece.number + 1 < piece.count);
+    *open = next.map(|piece| (pieces::task(exec), microbatch, piece.number + 1));
+    if follows { Ok(()) } else { Err("runs between, or before, other pieces of a task".to_owned()) }
+}
+
 /// By stage that is replicated, and step: the weight gradients that this device computes.
 fn shares(program: &Program, step: &[Instruction], slot: &[usize], stages: &[Stage]) -> BTreeMap<(usize, u32), u32> {
     let mut shares: BTreeMap<(usize, u32), u32> = BTreeMap::new();
     for instruction in step {
         let Instruction::Run { exec, microbatch, .. } = instruction else { continue };
-        let adds = matches!(program.exec(*exec).kind, TaskKind::BackwardWeight | TaskKind::Backward);
+        let kind = program.exec(*exec).kind;
+        let adds = matches!(kind, TaskKind::BackwardWeight | TaskKind::Backward) && begins(program.exec(*exec));
         if adds && stages[slot[exec.index()]].homes > 1 {
             *shares.entry((slot[exec.index()], program.step_of(*microbatch))).or_default() += 1;
         }
@@ -175,6 +208,9 @@ fn twice(program: &Program, slot: &[usize], stages: &[Stage], report: &mut Repor
             let Instruction::Run { exec, microbatch, .. } = *instruction else { continue };
             let kind = program.exec(exec).kind;
             let stage = slot[exec.index()];
+            if !begins(program.exec(exec)) {
+                continue;
+            }
             if kind == TaskKind::Update {
                 if !updates.insert((device, exec, program.step_of(microbatch))) {
                     report.step(device, index, "runs a second time in this step");

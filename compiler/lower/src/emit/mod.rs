@@ -78,7 +78,9 @@ pub(super) struct Emitter<'a> {
     pub(super) schedule: &'a Schedule,
     pub(super) work: &'a ProgramTables,
     transfers: &'a Transfers,
-    collectives: &'a Collectives,
+    pub(super) collectives: &'a Collectives,
+    /// The device at hand.
+    pub(super) own: DeviceId,
     sums: &'a Sums<'a>,
     /// By gradients: sends of this device that were not waited for.
     sending: BTreeMap<ValueId, Vec<TokenId>>,
@@ -102,7 +104,7 @@ pub(super) struct Emitter<'a> {
     updated: BTreeSet<ExecId>,
     /// By transfer: its token on the sender, and on the receiver.
     tokens: Vec<[TokenId; 2]>,
-    code: Code,
+    pub(super) code: Code,
 }
 
 impl<'a> Emitter<'a> {
@@ -117,6 +119,7 @@ impl<'a> Emitter<'a> {
             work,
             transfers,
             collectives,
+            own: DeviceId(0),
             sums,
             sending: BTreeMap::new(),
             buffers: vec![NO_BUFFER; work.n_entries()],
@@ -139,6 +142,7 @@ impl<'a> Emitter<'a> {
     pub(super) fn device(&mut self, device: DeviceId, elsewhere: Elsewhere) -> Code {
         (self.residency, self.copies) = (elsewhere.state, Copies::default());
         self.lanes = LaneState::default();
+        self.own = device;
         self.updated.clear();
         self.set_out(elsewhere.activations);
         self.count_readers(device);
@@ -264,14 +268,19 @@ impl<'a> Emitter<'a> {
         BufferId(index32(self.code.buffers.len() - 1))
     }
 
-    fn alloc(&mut self, value: ValueId, microbatch: MicrobatchId) -> BufferId {
+    /// The buffer of a microbatch's value.
+    pub(super) fn buffer(&self, value: ValueId, microbatch: MicrobatchId) -> BufferId {
+        self.buffers[self.work.entry(value, microbatch)]
+    }
+
+    pub(super) fn alloc(&mut self, value: ValueId, microbatch: MicrobatchId) -> BufferId {
         let buffer = self.new_buffer(value);
         self.buffers[self.work.entry(value, microbatch)] = buffer;
         self.code.step.push(Instruction::Alloc { buffer });
         buffer
     }
 
-    fn new_token(&mut self) -> TokenId {
+    pub(super) fn new_token(&mut self) -> TokenId {
         self.code.n_tokens += 1;
         TokenId(self.code.n_tokens - 1)
     }
@@ -399,7 +408,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    fn run(&mut self, exec: ExecId, microbatch: MicrobatchId) {
+    pub(super) fn run_whole(&mut self, exec: ExecId, microbatch: MicrobatchId) {
         let start = self.code.operands.len();
         for operand in &self.work.execs[exec.index()].operands {
             let value = operand.value;
@@ -423,7 +432,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    fn free(&mut self, value: ValueId, microbatch: MicrobatchId) {
+    pub(super) fn free(&mut self, value: ValueId, microbatch: MicrobatchId) {
         let entry = self.work.entry(value, microbatch);
         let buffer = std::mem::replace(&mut self.buffers[entry], NO_BUFFER);
         if buffer != NO_BUFFER {

@@ -3,6 +3,7 @@
 mod divided;
 
 use super::{Buckets, chunks};
+use crate::pieces::TaskPiece;
 use petgraph::unionfind::UnionFind;
 use pipe_ir::ids::{DeviceId, ExecId, LaneId, MicrobatchId, StageId, ValueId};
 use pipe_ir::kernels;
@@ -25,6 +26,8 @@ use std::iter;
 pub(super) struct ProgramTables {
     pub(super) values: Vec<Value>,
     pub(super) execs: Vec<Exec>,
+    /// By exec that runs in pieces: these.
+    pub(super) pieces: BTreeMap<ExecId, Vec<TaskPiece>>,
     /// By exec: temporaries that are said, where it has no tensor graph.
     scratch: Vec<Bytes>,
     /// By slice, stage and kind.
@@ -80,6 +83,7 @@ impl ProgramTables {
         let mut work = Self {
             values: Vec::new(),
             execs: Vec::new(),
+            pieces: BTreeMap::new(),
             scratch: Vec::new(),
             stages: vec![StageExecs::default(); set.stages.len()],
             recomputed: schedule.recomputed_microbatches(),
@@ -107,6 +111,7 @@ impl ProgramTables {
         work.find_versions(schedule);
         work.numbers = numbers;
         work.find_shares();
+        work.find_pieces(set.members);
         work.find_homes(schedule.n_devices());
         for lane in iter::once(None).chain((0..parts.lanes().len()).map(LaneId::from_index).map(Some)) {
             work.add_scratch(schedule.n_devices(), lane.map(|lane| (lane, &*parts.lanes()[lane.index()])));
@@ -162,6 +167,17 @@ impl ProgramTables {
             update: group.update.and_then(|update| numbers[update.index()]),
             stages: group.stages.clone(),
         }));
+    }
+
+    /// Adds a piece of a task.
+    pub(super) fn add_piece(&mut self, exec: Exec) {
+        self.execs.push(exec);
+        self.scratch.push(Bytes::ZERO);
+    }
+
+    /// Whether any task runs in pieces.
+    pub(super) fn has_pieces(&self) -> bool {
+        !self.pieces.is_empty()
     }
 
     /// Counts the buffers of all weights. An update whose old version is still read makes the new one beside it.
@@ -270,7 +286,8 @@ impl ProgramTables {
     /// Gives every device one buffer for temporaries of its list, or of a lane, as large as the hungriest executable
     /// there asks. Devices that have an executable in common have the value in common, too.
     fn add_scratch(&mut self, n_devices: usize, lane: Option<(LaneId, &str)>) {
-        let needs = self.execs.iter().zip(&self.scratch).map(|(exec, said)| match &exec.body {
+        let needs = self.execs.iter().zip(&self.scratch).enumerate().map(|(index, (exec, said))| match &exec.body {
+            _ if self.pieces.contains_key(&ExecId::from_index(index)) => Bytes::ZERO,
             Body::Graph(graph) => kernels::plan(graph).scratch,
             Body::Abstract | Body::Optimizer => *said,
         });

@@ -3,7 +3,7 @@
 use pipe_ir::graph::TensorType;
 use pipe_ir::ids::{StageId, ValueId};
 use pipe_ir::units::Bytes;
-use pipe_ir::value::{Init, TensorSlot, Value, ValueKind};
+use pipe_ir::value::{Init, Split, TensorSlot, Value, ValueKind};
 
 /// Tensors laid out one after the other.
 #[derive(Clone, Debug, Default)]
@@ -17,7 +17,19 @@ impl Bundle {
     pub(crate) fn add(&mut self, name: impl Into<String>, ty: &TensorType, init: Option<Init>) -> Bytes {
         let offset = self.end;
         self.end = (offset + ty.bytes()).aligned();
-        self.slots.push(TensorSlot { name: name.into(), ty: ty.clone(), offset, init, part: None });
+        self.slots.push(TensorSlot { name: name.into(), ty: ty.clone(), offset, init, part: None, split: None });
+        offset
+    }
+
+    /// Makes room for a tensor that the members of a device may divide, and says where it starts.
+    pub(crate) fn add_split(
+        &mut self,
+        name: impl Into<String>,
+        (ty, split): (&TensorType, Option<Split>),
+        init: Option<Init>,
+    ) -> Bytes {
+        let offset = self.add(name, ty, init);
+        self.slots.last_mut().expect("it was just added").split = split;
         offset
     }
 

@@ -100,7 +100,29 @@ pub(super) fn derivative(tape: &mut Tape, node: NodeId, position: usize, dy: Nod
             let shape = tape.shape(x).to_vec();
             whole(tape.shaped(Op::CrossEntropyGrad, &[inputs[0], inputs[1], dy], &shape))
         }
-        Op::Input { .. } | Op::Constant(_) | Op::Positions | Op::Powers { .. } | Op::TopK => None,
+        Op::Vary => {
+            let dy = tape.computed(dy);
+            let shape = tape.shape(dy).to_vec();
+            whole(tape.shaped(Op::AllReduce, &[dy], &shape))
+        }
+        Op::AllReduce => whole(dy),
+        Op::AllGather { shared: true, .. } => {
+            let (shape, own) = (tape.shape(x).to_vec(), tape.own_part(dy));
+            whole(tape.reshape(own, &shape))
+        }
+        Op::AllGather { shared: false, .. } => whole(tape.reduce_scatter(dy)),
+        Op::ReduceScatter => {
+            let members = tape.shape(x)[0];
+            whole(tape.all_gather(dy, members, true))
+        }
+        Op::OwnPart => {
+            let shape = tape.shape(dy)[1..].to_vec();
+            let (members, part) = (tape.shape(x)[0], tape.reshape(dy, &shape));
+            whole(tape.all_gather(part, members, true))
+        }
+        Op::Input { .. } | Op::Constant(_) | Op::Positions | Op::Powers { .. } | Op::TopK | Op::OwnIndices { .. } => {
+            None
+        }
         Op::NormalizeGradInput { .. }
         | Op::RoutedMatMulGrad
         | Op::NormalizeGradGain
@@ -145,7 +167,7 @@ fn unary(tape: &mut Tape, function: Unary, x: NodeId, y: NodeId, dy: NodeId) -> 
             let product = tape.binary(Binary::Mul, dy, slope);
             tape.unary(Unary::Neg, product)
         }
-        Unary::Step => return None,
+        Unary::Step | Unary::Detach => return None,
     })
 }
 

@@ -7,6 +7,7 @@ use pipe_ir::graph::{Graph, Op, Store};
 use pipe_ir::ids::{NodeId, StageId};
 use pipe_ir::program::{Access, Body, Exec, Operand};
 use pipe_ir::task::TaskKind;
+use pipe_ir::units::Bytes;
 use std::collections::BTreeMap;
 
 /// A tensor that leaves an executable.
@@ -52,6 +53,7 @@ pub(crate) fn extract(
             operand: extraction.operand(result.to, access),
             offset: result.to.offset,
             accumulate: result.accumulate,
+            own: Bytes::ZERO,
         };
         extraction.graph.stores.push(store);
     }
@@ -104,6 +106,8 @@ impl Extraction<'_> {
             open.pop();
             let image = match place {
                 Some(place) => self.input(place, id),
+                // It is what it is of: gradients alone differ.
+                None if node.op == Op::Vary => self.images[&node.inputs[0]],
                 None => {
                     assert!(!matches!(node.op, Op::Input { .. }), "every leaf that is needed has a place");
                     let inputs = node.inputs.iter().map(|input| self.images[input]).collect();

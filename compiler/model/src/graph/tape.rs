@@ -41,6 +41,8 @@ pub struct Tape {
     nodes: Vec<Node>,
     leaves: Vec<Leaf>,
     known: BTreeMap<Key, NodeId>,
+    /// Along which axis the members of a device divide a tensor, where the text says so.
+    split: BTreeMap<NodeId, usize>,
 }
 
 /// What makes two nodes the same: operation with attributes, inputs, shape.
@@ -50,7 +52,14 @@ impl Tape {
     /// An empty tape of numbers in single or double precision, or of bfloat16 that is computed with
     /// in single precision.
     pub const fn new(storage: DType) -> Self {
-        Self { precision: storage.arithmetic(), storage, nodes: Vec::new(), leaves: Vec::new(), known: BTreeMap::new() }
+        Self {
+            precision: storage.arithmetic(),
+            storage,
+            nodes: Vec::new(),
+            leaves: Vec::new(),
+            known: BTreeMap::new(),
+            split: BTreeMap::new(),
+        }
     }
 
     /// Type in which numbers are computed with.
@@ -61,6 +70,16 @@ impl Tape {
     /// Type of numbers that are kept, sent or multiplied.
     pub const fn storage(&self) -> DType {
         self.storage
+    }
+
+    /// Lets the members of a device divide a tensor along an axis.
+    pub(crate) fn split(&mut self, x: NodeId, axis: usize) {
+        self.split.insert(x, axis);
+    }
+
+    /// Along which axis the members of a device divide a tensor, where the text says so.
+    pub(crate) fn split_of(&self, x: NodeId) -> Option<usize> {
+        self.split.get(&x).copied()
     }
 
     /// Number of nodes.
@@ -265,6 +284,40 @@ impl Tape {
         self.shaped(Op::TakeAlong, &[x, columns], &shape)
     }
 
+    /// The sum of a tensor over all members.
+    pub fn all_reduce(&mut self, x: NodeId) -> NodeId {
+        let x = self.computed(x);
+        let shape = self.shape(x).to_vec();
+        self.shaped(Op::AllReduce, &[x], &shape)
+    }
+
+    /// A tensor of every member, in their order along a new first axis.
+    pub fn all_gather(&mut self, x: NodeId, members: u64, shared: bool) -> NodeId {
+        let x = self.computed(x);
+        let shape = [&[members], self.shape(x)].concat();
+        self.shaped(Op::AllGather { members, shared }, &[x], &shape)
+    }
+
+    /// Each member's own part, along the first axis, of the sum over all members.
+    pub fn reduce_scatter(&mut self, x: NodeId) -> NodeId {
+        let x = self.computed(x);
+        let shape = self.shape(x)[1..].to_vec();
+        self.shaped(Op::ReduceScatter, &[x], &shape)
+    }
+
+    /// The part of the member that runs, along the first axis, which then has size 1.
+    pub fn own_part(&mut self, x: NodeId) -> NodeId {
+        let mut ty = self.ty(x).clone();
+        ty.shape[0] = 1;
+        self.push(Op::OwnPart, vec![x], ty)
+    }
+
+    /// A tensor that every member has, where they go on with different ones.
+    pub fn vary(&mut self, x: NodeId) -> NodeId {
+        let ty = self.ty(x).clone();
+        self.push(Op::Vary, vec![x], ty)
+    }
+
     /// Numbers of a given shape, for operations that need no inference of their own.
     pub fn shaped(&mut self, op: Op, inputs: &[NodeId], shape: &[u64]) -> NodeId {
         self.push(op, inputs.to_vec(), TensorType::new(self.precision, shape))
@@ -287,6 +340,9 @@ impl Tape {
                 }
             };
             images.push(image);
+        }
+        for (node, axis) in &other.split {
+            self.split.insert(images[node.index()], *axis);
         }
         images
     }

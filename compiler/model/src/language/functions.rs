@@ -3,7 +3,7 @@
 use super::evaluator::{Evaluator, Reported, TOO_LARGE};
 use super::operators::{elementwise, not_alike, not_numbers};
 use super::value::{Operand, Value};
-use super::{products, routing};
+use super::{products, routing, views};
 use crate::Tape;
 use crate::graph::composed;
 use pipe_ir::graph::{Binary, DType, Double, Op, Unary};
@@ -110,6 +110,18 @@ const FUNCTIONS: &[Function] = &[
         make: |evaluator, given| composition(evaluator, given, composed::gelu),
     },
     Function {
+        name: "detach",
+        doc: "The same tensor, through which no gradient flows back.",
+        usage: &["x"],
+        make: |evaluator, given| unary(evaluator, given, Unary::Detach),
+    },
+    Function {
+        name: "split",
+        doc: "The same tensor. Where `tensor 2` puts devices behind each device, they divide it along an axis.",
+        usage: &["x", "axis"],
+        make: views::split,
+    },
+    Function {
         name: "where",
         doc: "`a` where `condition` is above 0, else `b`; shapes broadcast.",
         usage: &["condition", "a", "b"],
@@ -175,13 +187,13 @@ const FUNCTIONS: &[Function] = &[
         name: "slice",
         doc: "A part of an axis: `size` positions from `start` on.",
         usage: &["x", "axis", "start", "size"],
-        make: slice,
+        make: views::slice,
     },
     Function {
         name: "concat",
         doc: "Tensors one behind the other along an axis; the other sizes are equal.",
         usage: &["axis", "x.."],
-        make: concat,
+        make: views::concat,
     },
     Function {
         name: "softmax",
@@ -549,43 +561,6 @@ fn transpose(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
         return evaluator.fail(x.label(evaluator.tape, diagnostic));
     }
     Ok(Value::Tensor(evaluator.tape.transpose(x.node, &permutation)))
-}
-
-fn slice(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
-    let x = given.any(evaluator, 0)?;
-    let axis = given.axis(evaluator, 1, x)?;
-    let start = evaluator.integer(given.values[2])?;
-    let size = evaluator.size(given.values[3])?;
-    let whole = evaluator.tape.shape(x.node)[axis];
-    match u64::try_from(start) {
-        Ok(start) if start.checked_add(size).is_some_and(|end| end <= whole) => {
-            Ok(Value::Tensor(evaluator.tape.slice(x.node, axis, start, size)))
-        }
-        _ => {
-            let message = format!("{size} elements from {start} on are not all in an axis of size {whole}");
-            let diagnostic = Diagnostic::error(Code::OutOfRange, given.span, "this slice", message);
-            evaluator.fail(x.label(evaluator.tape, diagnostic))
-        }
-    }
-}
-
-fn concat(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
-    let first = given.numbers(evaluator, 1)?;
-    let axis = given.axis(evaluator, 0, first)?;
-    let mut parts = vec![first.node];
-    for position in 2..given.values.len() {
-        let part = given.numbers(evaluator, position)?;
-        let mut expected = evaluator.tape.shape(first.node).to_vec();
-        expected[axis] = evaluator.tape.shape(part.node).get(axis).copied().unwrap_or(0);
-        if evaluator.tape.shape(part.node) != expected {
-            let message = format!("tensors that are joined along axis {axis} must agree in all others");
-            let diagnostic = part.error(evaluator.tape, Code::ShapeMismatch, message);
-            return evaluator.fail(first.label(evaluator.tape, diagnostic));
-        }
-        parts.push(part.node);
-    }
-    let joined = evaluator.tape.concat(&parts, axis);
-    evaluator.made(joined, given.span)
 }
 
 fn softmax(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>, causal: bool) -> Made {

@@ -6,6 +6,7 @@ use super::flows::Flow;
 use super::parts::Boundary;
 use super::ties::Tied;
 use super::value::Value;
+use super::views;
 use crate::graph::extract::reached;
 use crate::{DataTensor, Layer, Leaf, Tape, Weight};
 use pipe_ir::graph::{DType, Op, TensorType};
@@ -130,9 +131,10 @@ impl Instance<'_, '_> {
                 draft.names.without(name);
             }
             LayerItem::Loss { given, .. } if !draft.is_given(given.as_ref()) => {}
-            LayerItem::Weight { name, shape, init, frozen, span, .. } => {
+            LayerItem::Weight { name, shape, split, init, frozen, span, .. } => {
                 let is_frozen = self.is_frozen || frozen.is_some();
-                draft.weight(name, (shape, *span), (init, is_frozen), self.ties.get(&name.text));
+                let ends = (init, split.as_deref(), is_frozen);
+                draft.weight(name, (shape, *span), ends, self.ties.get(&name.text));
             }
             LayerItem::Part { name, .. } => {
                 let nodes = draft.tape.len();
@@ -275,7 +277,7 @@ impl Draft<'_> {
         &mut self,
         name: &ast::Name,
         (shape, span): (&[ast::Expr], Span),
-        (init, is_frozen): (&ast::Init, bool),
+        (init, split, is_frozen): (&ast::Init, Option<&ast::WeightSplit>, bool),
         tied: Option<&Tied>,
     ) {
         let shape = self.evaluator().shape(shape, span);
@@ -284,6 +286,7 @@ impl Draft<'_> {
             return self.define(name, Value::Unknown);
         };
         let ty = TensorType { dtype: self.tape.precision(), shape };
+        let split = split.and_then(|split| views::split_of_weight(&mut self.evaluator(), split, &ty).ok());
         let node = self.tape.leaf(Leaf::Weight(self.weights.len()), ty.clone());
         if let Some(tied) = tied.filter(|tied| tied.ty != ty) {
             let message = format!("`{}` is {ty}, but the weight that it is tied to is {}", name.text, tied.ty);
@@ -291,7 +294,7 @@ impl Draft<'_> {
             self.found.push(diagnostic.label(span, format!("this is {ty}")).help("tied weights have one shape"));
         }
         let owner = tied.map(|tied| tied.owner);
-        self.weights.push(Weight { name: name.text.clone(), ty, init, is_frozen, owner });
+        self.weights.push(Weight { name: name.text.clone(), ty, split, init, is_frozen, owner });
         self.leaves.push((node, name.clone()));
         self.define(name, Value::Tensor(node));
     }

@@ -15,6 +15,7 @@ mod products;
 mod routing;
 mod ties;
 mod value;
+mod views;
 
 pub use self::functions::usages as functions;
 

@@ -31,6 +31,12 @@ struct Along {
 }
 
 impl Along {
+    /// The same with so many more axes before it.
+    fn shifted(self, by: isize) -> Self {
+        let to = |axis: usize| axis.saturating_add_signed(by);
+        Self { axis: to(self.axis), columns: self.columns.map(|(columns, masked)| (to(columns), masked)) }
+    }
+
     /// The same, where positions after a row's own are no longer zero unless `keeps`.
     fn masked_if(self, keeps: bool) -> Self {
         Self { columns: self.columns.map(|(columns, masked)| (columns, masked && keeps)), ..self }
@@ -295,9 +301,8 @@ impl<'a> Cutting<'a> {
             (_, Op::Binary(Binary::Mul)) => states.contains(&State::Same),
             (_, Op::Binary(Binary::Div)) => states[1] == State::Same,
             (Class::Sum | Class::View, _) | (_, Op::Unary(Unary::Neg)) => true,
-            (Class::Source | Class::Elementwise | Class::Product | Class::Join | Class::Rows | Class::Indexed, _) => {
-                false
-            }
+            (Class::Source | Class::Elementwise | Class::Product | Class::Join | Class::Rows, _) => false,
+            (Class::Indexed | Class::Exchange, _) => false,
         };
         if !is_linear {
             return Err(self.refuse(id, "it is not linear in a sum over the sequence"));
@@ -324,6 +329,10 @@ impl<'a> Cutting<'a> {
                 let to = |axis: usize| permutation.iter().position(|from| *from as usize == axis).unwrap_or(axis);
                 Along { axis: to(along.axis), columns: along.columns.map(|(columns, masked)| (to(columns), masked)) }
             }
+            (_, Op::Vary | Op::AllReduce | Op::OwnIndices { .. }) => along,
+            (_, Op::AllGather { .. }) => along.shifted(1),
+            (_, Op::OwnPart) if is_free(0) => along,
+            (_, Op::ReduceScatter) if is_free(0) => along.shifted(-1),
             (_, Op::Slice { axis, .. }) if is_free(*axis as usize) => along,
             (_, Op::Softmax { causal: true }) if rank >= 2 => match along.columns {
                 Some((columns, _)) if columns == rank - 1 && along.axis == rank - 2 => {

@@ -37,7 +37,9 @@ pub(super) fn supply(tape: &Tape, id: NodeId) -> Supply {
         (_, Op::Input { .. }) if matches!(tape.leaf_of(id), Some(Leaf::Weight(_))) => Supply::Free,
         (Class::View, _) => Supply::View,
         (Class::Elementwise | Class::Join, _) | (_, Op::Normalize | Op::Gather | Op::TakeAlong) => Supply::Cheap,
-        (Class::Source | Class::Product | Class::Sum | Class::Rows | Class::Indexed, _) => Supply::Dear,
+        (Class::Source | Class::Product | Class::Sum | Class::Rows | Class::Indexed | Class::Exchange, _) => {
+            Supply::Dear
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod keep;
 mod passes;
+pub mod pieces;
 mod plan;
 pub(crate) mod ports;
 pub mod saved_bytes;

@@ -88,6 +88,8 @@ fn shared(
 ) -> ValueId {
     let is_own = match value.kind {
         ValueKind::SavedForInput | ValueKind::SavedForWeight | ValueKind::DeferredGradient => true,
+        // Those of pieces of a task come later.
+        ValueKind::Held | ValueKind::Exchanged => true,
         ValueKind::Data | ValueKind::Activation | ValueKind::Gradient => !slice.is_equal,
         // The names of carried values already have the slice. All others are the same for all slices.
         ValueKind::Carried

@@ -33,6 +33,8 @@ pub struct StageSet {
     pub flops_per_tick: u64,
     /// What stands behind the bytes where the stages are those of a transformer, by [`pipe_ir::ids::StageId`].
     pub accounts: Vec<StageAccount>,
+    /// How many devices stand behind each device; 0 stands for one.
+    pub members: u32,
     /// Tells the model from others, if there is one.
     pub model: Option<Digest>,
 }

@@ -45,7 +45,7 @@ pub(super) fn place_weights(
         let mut state = Bundle::default();
         for number in 0..optimizer.map_or(0, |optimizer| optimizer.state_per_parameter()) {
             for (_, weight) in &trained {
-                state.add(format!("{}.{number}", weight.name), &weight.ty, None);
+                state.add_split(format!("{}.{number}", weight.name), (&weight.ty, weight.divided()), None);
             }
         }
         let state = (!state.is_empty())
@@ -72,8 +72,10 @@ fn place(
 ) -> (ValueId, Vec<(NodeId, ValueOffset)>) {
     let mut bundle = Bundle::default();
     let init = |weight: &Weight| (kind == ValueKind::Parameters).then_some(weight.init);
-    let offsets: Vec<(NodeId, Bytes)> =
-        weights.iter().map(|(node, weight)| (*node, bundle.add(&weight.name, &weight.ty, init(weight)))).collect();
+    let offsets: Vec<(NodeId, Bytes)> = weights
+        .iter()
+        .map(|(node, own)| (*node, bundle.add_split(&own.name, (&own.ty, own.divided()), init(own))))
+        .collect();
     let value = add_value(values, bundle.into_value(format!("{name}.{id}"), kind, id));
     (value, offsets.into_iter().map(|(node, offset)| (node, ValueOffset { value, offset, ahead: 0 })).collect())
 }

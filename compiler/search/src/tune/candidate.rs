@@ -87,6 +87,7 @@ impl Candidate {
             span: problem.span,
             model: None,
             transformer: Some(Transformer { settings, ..problem.transformer.clone() }),
+            tensor: None,
             memory: Some((problem.limit.into(), problem.span)),
             host: problem.cluster.host_of_device().map(|host| (host.into(), problem.span)),
             speeds: None,

@@ -7,6 +7,15 @@ use pipe_ir::graph::DType;
 /// `layer name(parameters) { ... }`.
 pub type Layer = Section<LayerItem>;
 
+/// `split 1 blocks 3`: along which axis the devices that stand behind one device divide a weight.
+#[derive(Clone, PartialEq, Debug)]
+pub struct WeightSplit {
+    /// Which axis.
+    pub axis: Expr,
+    /// In how many blocks of equal size the axis is, each of which is divided. One where nothing is said.
+    pub blocks: Option<Expr>,
+}
+
 /// A line of a layer.
 #[derive(Clone, PartialEq, Debug)]
 pub enum LayerItem {
@@ -32,6 +41,8 @@ pub enum LayerItem {
         name: Name,
         /// Sizes, outermost first.
         shape: Vec<Expr>,
+        /// Along which axis devices divide it, if they do.
+        split: Option<Box<WeightSplit>>,
         /// Its elements before the first step.
         init: Init,
         /// Where it says that it is not trained.

@@ -86,6 +86,13 @@ pub enum PipelineItem {
         /// The whole line.
         span: Span,
     },
+    /// `tensor 2`.
+    Tensor {
+        /// How many devices stand behind each.
+        members: Expr,
+        /// The whole line.
+        span: Span,
+    },
     /// `activation F[0] = 1.5, W = 11 / 30`.
     Activation {
         /// Of `F`, `W`, or `W[0..4]` of some stages.

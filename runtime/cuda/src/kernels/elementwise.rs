@@ -140,6 +140,7 @@ fn unary_text(unary: Unary, real: &str, x: &str) -> String {
         Unary::Step => format!("{x} > 0 ? 1 : 0"),
         Unary::Sin => format!("sin_{real}({x})"),
         Unary::Cos => format!("cos_{real}({x})"),
+        Unary::Detach => x.to_owned(),
     }
 }
 

@@ -47,6 +47,7 @@ files! {
     top_k_REAL_STORED []
     take_along_REAL_STORED ["index"]
     add_along_REAL_RESULT ["index"]
+    own_indices ["index"]
     route_rows ["index"]
     routed_REAL []
     routed_gemm_REAL_STORED ["routed_REAL"]

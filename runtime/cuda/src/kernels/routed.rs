@@ -33,6 +33,11 @@ impl Sources {
         let sizes = [*matrices, *inner, *width].map(Argument::U64);
         let arguments = [x, other, out, room].into_iter().chain(sizes).chain([Argument::U32(u32::from(flag))]);
         let function = self.function(file, &words);
-        vec![sort, Launch { function, grid, block: [256, 1, 1], shared: 0, arguments: arguments.collect() }]
+        let arguments = arguments.collect();
+        let product = Launch { function, grid, block: [256, 1, 1], shared: 0, arguments };
+        // Rows that go nowhere become 0.
+        let zero = matches!(kernel.product, RoutedProduct::Rows { .. })
+            .then(|| self.zero(kernel.dtype, kernel.out, rows * width));
+        [sort].into_iter().chain(zero).chain([product]).collect()
     }
 }

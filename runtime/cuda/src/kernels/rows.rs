@@ -104,6 +104,14 @@ impl Sources {
             }
             RowOp::Gather { table } => ("gather_REAL", by_teams, vec![Argument::Error], vec![Argument::U64(*table)]),
             RowOp::ScatterAdd { table } => return self.scatter_add(kernel, *table),
+            RowOp::OwnIndices { k, size, members, member } => {
+                let count = rows * k;
+                let tensors = [&kernel.inputs[0], &kernel.out].map(|at| Argument::Address(*at));
+                let numbers = [count, *size, *members, *member].map(Argument::U64);
+                let arguments = tensors.into_iter().chain([Argument::Error]).chain(numbers).collect();
+                let (function, grid) = (self.function("own_indices", &[]), [blocks(count.div_ceil(256)), 1, 1]);
+                return vec![Launch { function, grid, block: [256, 1, 1], shared: 0, arguments }];
+            }
         };
         // What nothing is added to has an input as what is added, which nobody looks at.
         let is_missing =
@@ -134,7 +142,7 @@ impl Sources {
         zero.into_iter().chain([Launch { function, grid, block: [256, 1, 1], shared: 0, arguments }]).collect()
     }
 
-    fn zero(&mut self, dtype: DType, out: Location, count: u64) -> Launch {
+    pub(super) fn zero(&mut self, dtype: DType, out: Location, count: u64) -> Launch {
         let function = self.function("zero_REAL", &[("REAL", real(dtype))]);
         let arguments = vec![Argument::Address(out), Argument::U64(count)];
         Launch {

@@ -102,7 +102,7 @@ impl<'a> Submitter<'a> {
                     let Some((program, seed)) = init else { continue };
                     let memory = Memory::new(bytes).ok_or(RunError::OutOfMemory { device, bytes })?;
                     let region = memory.region(Bytes::ZERO, bytes);
-                    init::fill(program.value(*value), seed, region);
+                    init::fill(program.value(*value), seed, (region, program.member(device)));
                     area.write(region.bytes())?;
                 }
             }

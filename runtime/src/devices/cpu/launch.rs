@@ -215,6 +215,10 @@ impl Launcher {
             }
             RowOp::TakeAlong { k } => along::take_along(x(0).numbers(), columns(1, *k).numbers(), w, *k as usize, out)?,
             RowOp::AddAlong { k } => along::add_along(columns(0, *k).numbers(), x(1).numbers(), w, *k as usize, out)?,
+            RowOp::OwnIndices { k, size, members, member } => {
+                let own = self.bases.elements::<i32>(kernel.out, made);
+                gather::own_indices(columns(0, *k).numbers(), (*size, *members, *member), own.numbers_mut())?;
+            }
             RowOp::NormStatistics { epsilon, rms } => {
                 norm::statistics(arch, x(0).numbers(), w, T::of(*epsilon), *rms, out)
             }

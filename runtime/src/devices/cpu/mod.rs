@@ -52,6 +52,7 @@ pub(crate) struct Shared {
 /// One thread's share of the machine.
 pub(crate) struct CpuDevice {
     shared: Shared,
+    device: DeviceId,
     memory: Memories,
     places: Vec<Buffer>,
     executables: Executables,
@@ -66,7 +67,7 @@ impl CpuDevice {
         let places = shared.program.program().devices[device.index()].buffers.clone();
         let launcher = Launcher::new(shared.profile);
         let loss = shared.program.program().loss_type();
-        Self { shared, memory, places, executables, launcher, loss }
+        Self { shared, device, memory, places, executables, launcher, loss }
     }
 }
 
@@ -86,7 +87,10 @@ impl Device for CpuDevice {
         region.bytes_mut().fill(0);
         match with {
             Fill::Zero => {}
-            Fill::Init => init::fill(self.shared.program.program().value(value), self.shared.seed, region),
+            Fill::Init => {
+                let program = self.shared.program.program();
+                init::fill(program.value(value), self.shared.seed, (region, program.member(self.device)));
+            }
         }
         Ok(())
     }

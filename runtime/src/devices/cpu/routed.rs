@@ -6,7 +6,7 @@ use super::rows::gather::check_indices;
 use crate::devices::cpu::bf16::Wide;
 use pipe_distributed::Fault;
 use pipe_distributed::memory::Region;
-use pipe_ir::graph::DType;
+use pipe_ir::graph::{DType, NOWHERE};
 use pipe_ir::kernels::{Gemm, Location, Matrix, Routed, RoutedProduct, Storage};
 use pipe_ir::units::Bytes;
 use std::marker::PhantomData;
@@ -50,11 +50,12 @@ pub(super) fn routed<T: Number>(
 /// Sorts rows by route; `starts` gets the first place of each route, and the end of all.
 fn sort(routes: &[i32], starts: &mut [u32], order: &mut [u32]) {
     starts.fill(0);
-    routes.iter().for_each(|route| starts[*route as usize + 1] += 1);
+    let somewhere = || routes.iter().enumerate().filter(|(_, route)| **route != NOWHERE);
+    somewhere().for_each(|(_, route)| starts[*route as usize + 1] += 1);
     for route in 1..starts.len() {
         starts[route] += starts[route - 1];
     }
-    for (row, route) in routes.iter().enumerate() {
+    for (row, route) in somewhere() {
         let next = &mut starts[*route as usize];
         order[*next as usize] = row as u32;
         *next += 1;
@@ -85,6 +86,10 @@ impl<T: Number> Product<'_, T> {
 
     fn rows(&self, transpose: bool) {
         let (inner, width) = (self.kernel.inner, self.kernel.width);
+        if u64::from(self.starts[self.kernel.matrices as usize]) < self.kernel.rows {
+            // What goes nowhere becomes 0.
+            self.out.numbers_mut::<T>().fill(T::ZERO);
+        }
         for route in 0..self.kernel.matrices {
             let rows = self.of_route(route);
             if rows.is_empty() {

@@ -203,6 +203,7 @@ impl Arguments {
         let (mut compilation, sources) = self.target.compile_for(&request)?;
         files::check(&mut compilation, &sources, &self.target.folder(), false);
         let Some((program, analysis)) = session.accepted(compilation, &sources)? else { return Ok(None) };
+        let program = program.of_members();
         let backend = match session.backend(program.program()) {
             Backend::Null => Backend::Cpu,
             computes => computes,

@@ -215,6 +215,7 @@ impl Arguments {
     /// Fails if something cannot be read or written, or another process has to say why the target is rejected.
     fn prepare(&self, session: &Session<'_>) -> Result<Option<Prepared>, Failure> {
         let Some((program, analysis, written)) = self.compile(session)? else { return Ok(None) };
+        let program = program.of_members();
         if let Some(path) = self.trace.as_ref().filter(|_| session.speaks()) {
             // Better now than after the run.
             can_write(path)?;

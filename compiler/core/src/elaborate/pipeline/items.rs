@@ -29,6 +29,7 @@ pub(super) struct Items<'a> {
     pub(super) recompute: Option<recompute::Line<'a>>,
     pub(super) offload: offload::PlacedOffload,
     pub(super) zero: Option<(&'a Expr, Span)>,
+    pub(super) tensor: Option<(&'a Expr, Span)>,
     pub(super) activation: Option<(activation::Line<'a>, Span)>,
     pub(super) cost: Option<(&'a [ast::TaskNumber], Span)>,
     pub(super) train: Option<(&'a [ast::Setting], Span)>,
@@ -85,6 +86,10 @@ pub(super) fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> 
             PipelineItem::Zero { stage, span } => {
                 items.zero = Some((stage, *span));
                 ("zero", *span)
+            }
+            PipelineItem::Tensor { members, span } => {
+                items.tensor = Some((members, *span));
+                ("tensor", *span)
             }
             PipelineItem::Activation { shares, span } => {
                 items.activation = Some((shares, *span));

@@ -11,6 +11,7 @@ mod offload;
 mod reads;
 mod recompute;
 mod rules;
+mod tensor;
 mod training;
 mod transformer;
 mod zero;
@@ -118,9 +119,13 @@ pub(super) fn elaborate(
     let devices = devices::devices(said, items.device, (n_devices.unwrap_or(1), &sized), &mut report);
     let mut model =
         items.model.and_then(|call| model_call(files, (call, items.precision), request, &known, &mut report));
+    let mut of_config = None;
     if let Some(call) = items.trained {
-        model = transformer::graph_call(files, (call, items.precision), request, &known, &mut report);
+        let graph = transformer::graph_call(files, (call, items.precision), request, &known, &mut report);
+        (model, of_config) = graph.map_or((None, None), |(call, tensor)| (Some(call), tensor));
     }
+    let tensor = (items.tensor, of_config);
+    let tensor = tensor::tensor(tensor, (declared.name.span, request, &known), &mut report);
     let of_graph = items.model.or(items.trained);
     let model_line = of_graph.or(items.config);
     let cut = items.cut.and_then(|line| cut::cut(line, &sized, &mut report));
@@ -210,6 +215,7 @@ pub(super) fn elaborate(
         span,
         model,
         transformer,
+        tensor,
         memory: devices.memory,
         host: devices.host,
         speeds: devices.speeds,
@@ -225,6 +231,7 @@ pub(super) fn elaborate(
     // A line of the text can move; what the caller asks for is not in it.
     let config = items.config.filter(|_| items.zero.is_some() && request.zero.is_none());
     zero::check(divided, schedule.as_ref(), (Some(&pipeline), config), &mut report);
+    tensor::check(&pipeline, schedule.as_ref(), (items.config, items.tensor.is_some()), &mut report);
     match schedule {
         Some(schedule) => report.finish(Elaborated { schedule, pipeline: Some(pipeline), parameters }),
         None => Err(report.into_errors()),

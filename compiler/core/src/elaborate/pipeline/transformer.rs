@@ -33,18 +33,19 @@ pub(super) fn transformer(
     Some(transformer)
 }
 
-/// The same line as a model of the standard library: of a pipeline with `train`, which runs it.
+/// The same line as a model of the standard library: of a pipeline with `train`, which runs it. Also how many devices
+/// are to stand behind each, if the line says so.
 pub(super) fn graph_call(
     files: &Files,
     (call, (precision, precision_line)): (&Call, (DType, Option<Span>)),
     request: &Request,
     parameters: &Known<'_>,
     report: &mut Report,
-) -> Option<ModelCall> {
+) -> Option<(ModelCall, Option<(u32, Span)>)> {
     let (file, text) = files.config(&call.name.text)?;
     let settings = settings(call, &request.settings, parameters).map_err(|found| report.extend(found)).ok();
     let (settings, places) = settings?;
-    for (name, place) in places.iter().filter(|(name, _)| !matches!(**name, "sequence" | "rows")) {
+    for (name, place) in places.iter().filter(|(name, _)| !matches!(**name, "sequence" | "rows" | "tensor")) {
         let message = format!("`{name}` describes a job of Megatron-LM, but with `train` pipec runs the model itself");
         let error = Diagnostic::error(Code::UnusableConfig, place.value, "of no effect", message);
         let edit = place.cut.map(|span| Edit { span, text: String::new() });
@@ -66,7 +67,9 @@ pub(super) fn graph_call(
         arguments.entry(name).or_insert(value);
     }
     let (model, span) = (declared.name.text.clone(), call.span);
-    Some(ModelCall { model, span, config: Some(config), arguments, precision, precision_line, cut: None })
+    let tensor = places.get("tensor").map(|place| (u32::try_from(settings.tensor).unwrap_or(u32::MAX), place.value));
+    let call = ModelCall { model, span, config: Some(config), arguments, precision, precision_line, cut: None };
+    Some((call, tensor))
 }
 
 /// Refuses the precision of numbers that nothing computes.

@@ -10,7 +10,7 @@ use super::destination::{self, Home};
 use super::fusion::{self, Unit};
 use super::scratch::Unpacked;
 use super::{Kernel, Location, RowKernel, RowOp, Sum, View};
-use crate::graph::{Graph, Node, Op, TensorType};
+use crate::graph::{DType, Graph, Node, Op, TensorType};
 use crate::ids::NodeId;
 
 /// Who needs which node.
@@ -156,7 +156,11 @@ impl Emitter<'_> {
             | Op::Powers { .. }
             | Op::TopK
             | Op::TakeAlong
-            | Op::AddAlong => self.rows(id, node),
+            | Op::AddAlong
+            | Op::OwnIndices { .. } => self.rows(id, node),
+            Op::OwnPart | Op::Vary | Op::AllReduce | Op::AllGather { .. } | Op::ReduceScatter => {
+                unreachable!("graphs of one member have slices, and exchanges stand between pieces of a task")
+            }
         }
     }
 
@@ -247,8 +251,12 @@ impl Emitter<'_> {
         let large = op.large_inputs().next().map_or(&node.ty, |large| &self.graph.node(node.inputs[large]).ty);
         let width = large.shape.last().copied().unwrap_or(1);
         let (stored, rows) = (large.dtype, large.elements() / width);
-        // Of what makes indices, the type of the numbers that it looks at.
-        let dtype = if node.ty.dtype.is_number() { node.ty.dtype } else { stored.arithmetic() };
+        // Of what makes indices, the type of the numbers that it looks at, if it looks at any.
+        let dtype = match stored.arithmetic() {
+            _ if node.ty.dtype.is_number() => node.ty.dtype,
+            DType::I32 => DType::F32,
+            other => other,
+        };
         let inputs = node.inputs.iter().map(|&input| self.contiguous(input)).collect();
         let home = self.place(id);
         self.out.kernels.push(Kernel::Rows(RowKernel {

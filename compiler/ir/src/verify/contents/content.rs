@@ -18,6 +18,8 @@ pub(in crate::verify) enum Content {
     Share(ValueId, i64),
     /// A value of a microbatch.
     Of(ValueId, MicrobatchId),
+    /// The same, once the members of the device have exchanged it.
+    Exchanged(ValueId, MicrobatchId),
     /// Anything: an error was reported already.
     Unknown,
 }
@@ -38,6 +40,9 @@ impl Content {
             }
             Self::Share(value, _) => format!("`{}` with this device's share alone updated", program.value(value).name),
             Self::Of(value, microbatch) => format!("`{} {microbatch}`", program.value(value).name),
+            Self::Exchanged(value, microbatch) => {
+                format!("`{} {microbatch}`, exchanged", program.value(value).name)
+            }
             Self::Unknown => "something unknown".to_owned(),
         }
     }

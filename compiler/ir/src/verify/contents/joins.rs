@@ -6,8 +6,9 @@
 //! version of the shares.
 
 use super::{Content, Contents, Joined, Sum};
-use crate::ids::{BufferId, GroupId, ValueId};
+use crate::ids::{BufferId, GroupId, MicrobatchId, ValueId};
 use crate::instruction::Collective;
+use crate::shares::share;
 use crate::units::ALIGNMENT;
 use crate::value::ValueKind;
 use crate::verify::tables::shares;
@@ -22,6 +23,9 @@ impl Contents<'_> {
         group: GroupId,
     ) -> Result<(), String> {
         let content = self.buffers[buffer.index()];
+        if let Content::Of(value, microbatch) | Content::Exchanged(value, microbatch) = content {
+            return self.exchange(index, (buffer, value, microbatch), collective, group);
+        }
         let gathers = collective == Collective::AllGather;
         let value = match content {
             Content::Unknown => return Ok(()),
@@ -32,6 +36,7 @@ impl Contents<'_> {
             | Content::Version(..)
             | Content::Between(..)
             | Content::Share(..)
+            | Content::Exchanged(..)
             | Content::Of(..) => return self.unfit(buffer, collective),
         };
         let bytes = self.code.buffers[buffer.index()].bytes;
@@ -52,6 +57,32 @@ impl Contents<'_> {
             }
             _ => self.unfit(buffer, collective),
         }
+    }
+
+    /// The members of a device exchange what a piece of a task made.
+    fn exchange(
+        &mut self,
+        index: usize,
+        (buffer, value, microbatch): (BufferId, ValueId, MicrobatchId),
+        collective: Collective,
+        group: GroupId,
+    ) -> Result<(), String> {
+        let row = self.program.value(value);
+        if row.kind != ValueKind::Exchanged || self.buffers[buffer.index()] != Content::Of(value, microbatch) {
+            return self.unfit(buffer, collective);
+        }
+        let bytes = self.code.buffers[buffer.index()].bytes;
+        let index = u32::try_from(index).unwrap_or(u32::MAX);
+        self.joined.push(Joined { index, collective, group, value, bytes, version: None });
+        self.buffers[buffer.index()] = Content::Exchanged(value, microbatch);
+        let part = share(bytes, self.program.members as usize, 0).end;
+        if collective != Collective::AllReduce && part.0 * u64::from(self.program.members) != row.bytes.0 {
+            return Err(format!(
+                "{} bytes of `{}` are no parts of {} members",
+                row.bytes.0, row.name, self.program.members
+            ));
+        }
+        Ok(())
     }
 
     fn unfit(&self, buffer: BufferId, collective: Collective) -> Result<(), String> {
@@ -112,7 +143,12 @@ impl Contents<'_> {
         let (value, version) = match content {
             Content::Unknown => return Ok(()),
             Content::Version(value, version) => (value, version),
-            Content::Nothing | Content::Persistent(_) | Content::Between(..) | Content::Share(..) | Content::Of(..) => {
+            Content::Nothing
+            | Content::Persistent(_)
+            | Content::Between(..)
+            | Content::Share(..)
+            | Content::Exchanged(..)
+            | Content::Of(..) => {
                 return Err(self.no_share(from, group));
             }
         };

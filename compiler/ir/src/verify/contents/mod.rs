@@ -177,6 +177,7 @@ impl Contents<'_> {
                     | Content::Persistent(_)
                     | Content::Version(..)
                     | Content::Between(..)
+                    | Content::Exchanged(..)
                     | Content::Share(..) => {
                         let held = content.describe(self.program);
                         Err(format!("{buffer} holds {held}; only values of a microbatch are sent"))
@@ -198,7 +199,11 @@ impl Contents<'_> {
         let may_travel = match content {
             Content::Version(..) | Content::Unknown => true,
             Content::Of(value, _) => self.program.value(value).kind != ValueKind::Loss,
-            Content::Nothing | Content::Persistent(_) | Content::Between(..) | Content::Share(..) => false,
+            Content::Nothing
+            | Content::Persistent(_)
+            | Content::Between(..)
+            | Content::Share(..)
+            | Content::Exchanged(..) => false,
         };
         if may_travel {
             return Ok(());
@@ -277,6 +282,10 @@ impl Contents<'_> {
                 Content::Version(value, self.program.version_read(exec.stage, microbatch))
             }
             kind if kind.is_persistent() => Content::Persistent(value),
+            ValueKind::Exchanged => {
+                let microbatch = operand.microbatch(microbatch);
+                return (Content::Exchanged(value, microbatch), Content::Of(value, microbatch));
+            }
             _ => Content::Of(value, operand.microbatch(microbatch)),
         };
         (content, content)

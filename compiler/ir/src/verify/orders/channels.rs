@@ -3,13 +3,13 @@
 use super::Content;
 use super::report::{Report, at};
 use super::{List, devices};
-use crate::ids::{DeviceId, TokenId};
+use crate::ids::{DeviceId, TokenId, ValueId};
 use crate::instruction::{Class, Instruction, Start};
 use crate::operand::Touch;
-use crate::program::{Access, DeviceProgram, Exec, Program};
+use crate::program::{Access, DeviceProgram, Exec, Operand, Program};
 use crate::units::Bytes;
 use crate::value::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The channels of a program. Those of one sender, receiver and class share a number.
 pub(super) struct Channels {
@@ -44,12 +44,18 @@ pub fn receive_slots(execs: &[Exec], values: &[Value]) -> usize {
             writers[operand.value.index()] = Some(exec.stage);
         }
     }
-    let foreign = |exec: &Exec| {
-        let reads = exec.operands.iter().filter(|operand| operand.access != Access::Write);
-        let writers = reads.filter_map(|operand| writers[operand.value.index()]);
-        writers.filter(|writer| *writer != exec.stage).count()
-    };
-    execs.iter().map(foreign).max().unwrap_or(0).max(2)
+    // By task: what its pieces read, or it as a whole.
+    let mut foreign: BTreeMap<_, BTreeSet<(ValueId, i32)>> = BTreeMap::new();
+    for exec in execs {
+        let is_foreign = |operand: &&Operand| {
+            operand.access != Access::Write && writers[operand.value.index()].is_some_and(|writer| writer != exec.stage)
+        };
+        let task =
+            (exec.kind, exec.stage, exec.slice, exec.edge, exec.is_repeated, exec.chunk.map(|chunk| chunk.number));
+        let reads = exec.operands.iter().filter(is_foreign).map(|operand| (operand.value, operand.ahead));
+        foreign.entry(task).or_default().extend(reads);
+    }
+    foreign.values().map(BTreeSet::len).max().unwrap_or(0).max(2)
 }
 
 /// Sender, receiver, and two bits for the class. Programs have far fewer than 2^30 devices.

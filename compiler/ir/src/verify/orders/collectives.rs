@@ -86,13 +86,22 @@ pub(super) fn check(program: &Program, holders: &Holders, joined: &[Vec<Joined>]
         sorted[group].clone_from(members);
         sorted[group].sort_unstable();
     }
-    let fits = |one: &&Joined| sorted[one.group.index()] == holders.of_value(one.value);
+    // What the members of a device exchange is of that device alone.
+    let is_exchanged = |one: &Joined| program.value(one.value).kind == ValueKind::Exchanged;
+    let fits = |one: &&Joined| match is_exchanged(one) {
+        true => sorted[one.group.index()].len() == 1,
+        false => sorted[one.group.index()] == holders.of_value(one.value),
+    };
     // By group: what its first member joins.
     let mut expected: Vec<Vec<Joined>> = vec![Vec::new(); program.groups.len()];
     for (device, own) in joined.iter().enumerate() {
         let device = DeviceId::from_index(device);
         for one in own {
-            if !fits(&one) {
+            if is_exchanged(one) && !fits(&one) {
+                let name = &program.value(one.value).name;
+                let message = format!("`{name}` is exchanged by the members of {device}, and {} has others", one.group);
+                report.error(at(device, List::Step, one.index as usize), message);
+            } else if !fits(&one) {
                 let name = &program.value(one.value).name;
                 let message = format!("the members of {} are not the devices that hold `{name}`", one.group);
                 report.error(at(device, List::Step, one.index as usize), message);

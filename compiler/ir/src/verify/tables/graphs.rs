@@ -43,7 +43,8 @@ pub(super) fn check(program: &Program, exec: &Exec, graph: &Graph) -> Result<(),
         if let Some(twice) = ranges.windows(2).find(|pair| pair[0].1 > pair[1].0) {
             return Err(format!("byte {} of `{}` is stored twice", twice[1].0, value.name));
         }
-        if operand.access == Access::Write {
+        // What the pieces of a task write is complete together.
+        if operand.access == Access::Write && exec.piece.is_none() {
             complete(value, &ranges)?;
         }
     }
@@ -77,6 +78,12 @@ fn store(program: &Program, exec: &Exec, node: &Node, store: &Store) -> Result<(
         }
         _ => {}
     }
+    let last = store.own.0.checked_mul(u64::from(program.members.saturating_sub(1)));
+    let last = last.and_then(|last| store.offset.0.checked_add(last)).ok_or("its own part lies nowhere")?;
+    if store.own.0 > 0 && value.kind != ValueKind::Exchanged {
+        return Err(format!("`{}` has no parts of members", value.name));
+    }
+    inside(value, last, &node.ty)?;
     inside(value, store.offset.0, &node.ty)
 }
 
@@ -105,7 +112,7 @@ fn inside(value: &Value, offset: u64, ty: &TensorType) -> Result<(), String> {
 }
 
 /// The bytes of an operand that are stored, in their order.
-fn stored(graph: &Graph, position: usize) -> Vec<(u64, u64)> {
+pub(super) fn stored(graph: &Graph, position: usize) -> Vec<(u64, u64)> {
     let stores = graph.stores.iter().filter(|store| store.operand as usize == position);
     let range = |store: &Store| (store.offset.0, store.offset.0 + graph.node(store.node).ty.bytes().0);
     let mut ranges: Vec<(u64, u64)> = stores.map(range).collect();
@@ -114,7 +121,7 @@ fn stored(graph: &Graph, position: usize) -> Vec<(u64, u64)> {
 }
 
 /// Checks that every tensor of a value is stored as a whole.
-fn complete(value: &Value, ranges: &[(u64, u64)]) -> Result<(), String> {
+pub(super) fn complete(value: &Value, ranges: &[(u64, u64)]) -> Result<(), String> {
     let mut joined: Vec<(u64, u64)> = Vec::with_capacity(ranges.len());
     for range in ranges {
         match joined.last_mut() {

@@ -3,6 +3,7 @@
 mod chunks;
 mod graphs;
 mod optimizers;
+pub(super) mod pieces;
 mod shapes;
 pub(super) mod shares;
 mod stream;
@@ -46,7 +47,7 @@ pub(super) fn check(program: &Program, report: &mut Report) {
     for (index, exec) in program.execs.iter().enumerate() {
         let place = Place::Exec(u32::try_from(index).unwrap_or(u32::MAX));
         let chunk = exec.chunk.map(|chunk| chunk.number);
-        if !names.insert((exec.kind, exec.stage, exec.slice, exec.edge, chunk, exec.is_repeated)) {
+        if !names.insert((exec.kind, exec.stage, exec.slice, exec.edge, chunk, exec.piece, exec.is_repeated)) {
             report.error(place, format!("`@{}` is declared twice", exec.name()));
         }
         if let Err(message) = exec_row(program, &kept, exec) {
@@ -54,6 +55,7 @@ pub(super) fn check(program: &Program, report: &mut Report) {
         }
     }
     stream::wholes(program, report);
+    pieces::check(program, report);
     chunks::check(program, report);
     if let Some(stage) = idle_stage(program) {
         report.error(Place::Program, format!("{stage} has no executable"));
@@ -96,7 +98,7 @@ fn groups(program: &Program, report: &mut Report) {
         let distinct: BTreeSet<DeviceId> = members.iter().copied().collect();
         if distinct.len() < members.len() {
             report.error(place, "a device is a member twice");
-        } else if members.len() < 2 {
+        } else if members.len() < 2 && program.members < 2 {
             report.error(place, format!("a group has at least two members, not {}", members.len()));
         }
         let count = program.devices.len();
@@ -141,6 +143,7 @@ fn value_row(program: &Program, loss: DType, value: &Value) -> Result<(), String
         }
         graphs::aligned(&slot.ty, slot.offset.0).map_err(|message| format!("tensor `{name}` {message}"))?;
         shares::slot(value, slot).map_err(|message| format!("tensor `{name}` {message}"))?;
+        pieces::slot(program, value, slot).map_err(|message| format!("tensor `{name}` {message}"))?;
         if slot.offset.0.checked_add(slot.ty.bytes().0).is_none_or(|end| end > value.bytes.0) {
             return Err(format!("tensor `{name}` is not inside the {} bytes of its value", value.bytes.0));
         }

@@ -23,7 +23,7 @@ fn result(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Option<TensorType
     let is_of_one_type = match op.class() {
         Class::Elementwise => *op != Op::Convert,
         Class::Sum | Class::Rows => true,
-        Class::Source | Class::Product | Class::View | Class::Join | Class::Indexed => false,
+        Class::Source | Class::Product | Class::View | Class::Join | Class::Indexed | Class::Exchange => false,
     };
     let fits = |input: &&TensorType| !is_of_one_type || input.dtype.is_float() && input.dtype == ty.dtype;
     if !op.takes(inputs.len()) || !inputs.iter().all(fits) {
@@ -117,6 +117,12 @@ fn result(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Option<TensorType
             let fits = is_alike && leading == rows && ty.dtype.is_float() && ty.dtype == input(1).dtype;
             fits.then(|| ty.clone())
         }
+        Op::OwnPart => resized(input(0), 0, |_| Some(1)),
+        Op::OwnIndices { size, members, member } => {
+            let fits = input(0).dtype == DType::I32 && *size > 0 && member < members;
+            (fits && size.checked_mul(*members).is_some_and(|all| all <= 1 << 31)).then(|| input(0).clone())
+        }
+        Op::Vary | Op::AllReduce | Op::AllGather { .. } | Op::ReduceScatter => None,
         Op::CrossEntropy => is_indexed(input(0), input(1)).then(|| TensorType::new(input(0).dtype, &[])),
         Op::CrossEntropyGrad => {
             let is_scalar = *input(2) == TensorType::new(input(0).dtype, &[]);

@@ -1,7 +1,7 @@
 //! Layers and models.
 
 use super::{Builder, Parts, Rule, unexpected};
-use crate::ast::{Expr, Init, LayerItem, LayerName, LayerUse, ModelItem, Tie};
+use crate::ast::{Expr, Init, LayerItem, LayerName, LayerUse, ModelItem, Tie, WeightSplit};
 use crate::source::Span;
 use pest::iterators::Pair;
 use pipe_ir::graph::DType;
@@ -21,9 +21,23 @@ impl Builder<'_> {
                 LayerItem::Data { name: self.name(&first), dtype, shape: self.shape(parts.need()), span }
             }
             Rule::weight => {
-                let (shape, init) = (self.shape(parts.need()), self.init(parts.need()));
+                let shape = self.shape(parts.need());
+                let split = parts.optional(Rule::split).map(|split| {
+                    let mut parts = Parts::of(split);
+                    let axis = self.expr(parts.need());
+                    Box::new(WeightSplit { axis, blocks: parts.next().map(|blocks| self.expr(blocks)) })
+                });
+                let init = self.init(parts.need());
                 let frozen = parts.optional(Rule::frozen).map(|word| self.span(&word));
-                LayerItem::Weight { name: self.name(&first), shape, init, frozen, given: self.given(parts), span }
+                LayerItem::Weight {
+                    name: self.name(&first),
+                    shape,
+                    split,
+                    init,
+                    frozen,
+                    given: self.given(parts),
+                    span,
+                }
             }
             Rule::boundary => LayerItem::Part { name: self.name(&first), span },
             Rule::output => {

@@ -7,7 +7,7 @@ add_along_REAL_RESULT(const i32* columns, const REAL* dy, RESULT* out, u64* erro
     dy += row * k;
     if (threadIdx.x == 0) {
         for (u64 place = 0; place < k; place++) {
-            if (!names_a_row(columns[place], width)) note_index(error, columns - row * k, row * k + place, width);
+            if (columns[place] != NOWHERE && !names_a_row(columns[place], width)) note_index(error, columns - row * k, row * k + place, width);
         }
     }
     for (u64 column = threadIdx.x; column < width; column += blockDim.x) {

@@ -4,6 +4,10 @@ gather_REAL(const REAL* table, const i32* indices, REAL* out, u64* error, u64 ro
     u64 row = (u64)blockIdx.x * blockDim.y + threadIdx.y;
     if (row >= rows) return;
     i32 index = indices[row];
+    if (index == NOWHERE) {
+        for (u64 column = threadIdx.x; column < width; column += blockDim.x) out[row * width + column] = 0;
+        return;
+    }
     if (!names_a_row(index, table_rows)) {
         if (threadIdx.x == 0) note_index(error, indices, row, table_rows);
         return;

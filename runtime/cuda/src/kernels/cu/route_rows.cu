@@ -5,7 +5,7 @@ route_rows(const i32* routes, u32* room, u64* error, u64 rows, u64 matrices) {
     u32* starts = room;
     u32* order = room + matrices + 1;
     for (u64 row = threadIdx.x; row < rows; row += blockDim.x) {
-        if (!names_a_row(routes[row], matrices)) note_index(error, routes, row, matrices);
+        if (routes[row] != NOWHERE && !names_a_row(routes[row], matrices)) note_index(error, routes, row, matrices);
     }
     for (u64 route = threadIdx.x; route < matrices; route += blockDim.x) {
         u32 count = 0;

@@ -9,7 +9,7 @@ scatter_add_REAL_STORED(const i32* indices, const STORED* dy, REAL* out, u64* er
     u64 leader = blockIdx.x;
     i32 index = indices[leader];
     if (!names_a_row(index, table_rows)) {
-        if (threadIdx.x == 0 && blockIdx.y == 0) note_index(error, indices, leader, table_rows);
+        if (threadIdx.x == 0 && blockIdx.y == 0 && index != NOWHERE) note_index(error, indices, leader, table_rows);
         return;
     }
     int is_named = 0;

@@ -7,6 +7,8 @@ take_along_REAL_STORED(const STORED* x, const i32* columns, REAL* out, u64* erro
         i32 column = columns[place];
         if (names_a_row(column, width)) {
             out[place] = widened(x[row * width + (u64)column]);
+        } else if (column == NOWHERE) {
+            out[place] = 0;
         } else {
             note_index(error, columns, place, width);
         }

@@ -3,6 +3,7 @@
 use super::gather::check_indices;
 use crate::devices::cpu::number::Number;
 use pipe_distributed::Fault;
+use pipe_ir::graph::NOWHERE;
 
 /// The columns of the k largest elements of each row, the largest first. Equal elements keep the order
 /// of their columns, and NaN is below all numbers.
@@ -34,7 +35,8 @@ pub(in crate::devices::cpu) fn take_along<T: Number>(
 ) -> Result<(), Fault> {
     check_indices(columns, width)?;
     for ((x, columns), out) in x.chunks_exact(width).zip(columns.chunks_exact(k)).zip(out.chunks_exact_mut(k)) {
-        columns.iter().zip(out).for_each(|(column, out)| *out = x[*column as usize]);
+        let at = |column: i32| if column == NOWHERE { T::ZERO } else { x[column as usize] };
+        columns.iter().zip(out).for_each(|(column, out)| *out = at(*column));
     }
     Ok(())
 }
@@ -49,7 +51,8 @@ pub(in crate::devices::cpu) fn add_along<T: Number>(
 ) -> Result<(), Fault> {
     check_indices(columns, width)?;
     for ((columns, dy), out) in columns.chunks_exact(k).zip(dy.chunks_exact(k)).zip(out.chunks_exact_mut(width)) {
-        columns.iter().zip(dy).for_each(|(column, dy)| out[*column as usize] += *dy);
+        let some = columns.iter().zip(dy).filter(|(column, _)| **column != NOWHERE);
+        some.for_each(|(column, dy)| out[*column as usize] += *dy);
     }
     Ok(())
 }

@@ -35,6 +35,7 @@ pub(super) fn unary(b: &mut FunctionBuilder, lanes: Lanes, unary: Unary, x: Valu
         Unary::Exp => single::exp(b, lanes, x),
         Unary::Log => single::log(b, lanes, x),
         Unary::Tanh => single::tanh(b, lanes, x),
+        Unary::Detach => x,
         Unary::Sqrt => b.ins().sqrt(x),
         Unary::Reciprocal => b.ins().fdiv(one, x),
         Unary::Relu => lanes.select(b, (x, FloatCC::LessThan, zero), zero, x),

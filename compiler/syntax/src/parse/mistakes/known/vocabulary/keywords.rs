@@ -87,8 +87,13 @@ const ELSEWHERE: &[(Within, &[&str], &str)] = &[
     (Within::Pipeline, &["memory", "host"], "the memory stands behind the number of devices: `devices 4 memory 64MiB`"),
     (
         Within::Pipeline,
-        &["tensor", "data_parallel", "tensor_parallel", "tp", "dp"],
-        "it is an argument of a model from a `config.json`: `model \"config.json\"(tensor = 8, data = 2)`",
+        &["tensor_parallel", "tp"],
+        "`tensor 2` lets two devices stand behind each device, and divide the tensors of its stages",
+    ),
+    (
+        Within::Pipeline,
+        &["data_parallel", "dp"],
+        "a schedule whose stages have replicas does that; of a `config.json` that is not trained it is an argument: `data = 2`",
     ),
     (Within::Order, &["match", "switch", "case"], "branches are written `if d == 0 { .. } else { .. }`"),
     (

@@ -1,0 +1,50 @@
+//! The loss of logits that are split along the classes (arXiv 1909.08053, section 3, end): members exchange two numbers
+//! for each row, not the logits.
+
+use super::{Dividing, Own, State};
+use crate::graph::tape::Tape;
+use pipe_ir::graph::{Binary, Node, Op, Unary};
+use pipe_ir::ids::NodeId;
+
+/// The mean of `log sum e^logits - logit of the target` over all rows.
+#[expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "the constant is an element of a tensor")]
+pub(super) fn cross_entropy(dividing: &mut Dividing<'_>, node: &Node, logits: NodeId, targets: NodeId) -> Own {
+    let whole = dividing.whole.tape.shape(node.inputs[0]).to_vec();
+    let (classes, rows) = whole.split_last().map_or((1, &[][..]), |(classes, rows)| (*classes, rows));
+    let one = [rows, &[1]].concat();
+    let columns = dividing.own_indices(targets, classes);
+    let members = dividing.members;
+    let tape = &mut dividing.tape;
+    let own = log_sum_exp(tape, logits);
+    // [members, rows, 1] -> [rows, members]
+    let all = tape.all_gather(own, members, true);
+    let all = tape.reshape(all, &[&[members], rows].concat());
+    let order: Vec<u32> = (1..=rows.len()).chain([0]).map(crate::graph::tape::to_u32).collect();
+    let all = tape.transpose(all, &order);
+    let all = log_sum_exp(tape, all);
+    let ty = pipe_ir::graph::TensorType::new(pipe_ir::graph::DType::I32, &one);
+    let columns = tape.push(Op::Reshape, vec![columns], ty);
+    let chosen = tape.take_along(logits, columns);
+    let chosen = tape.all_reduce(chosen);
+    let mut loss = tape.binary(Binary::Sub, all, chosen);
+    let count = tape.ty(loss).elements();
+    for axis in (0..rows.len()).rev() {
+        loss = tape.sum(loss, axis);
+    }
+    loss = tape.scale(loss, 1.0 / count as f64);
+    Own { node: tape.reshape(loss, &[]), state: State::Whole }
+}
+
+/// The logarithm of the sum of e^x along the last axis, which keeps its place with size 1. Its gradient is that of the
+/// sum alone: the largest element is taken off and added again.
+fn log_sum_exp(tape: &mut Tape, x: NodeId) -> NodeId {
+    let last = tape.shape(x).len() - 1;
+    let column = tape.top_k(x, 1);
+    let top = tape.take_along(x, column);
+    let top = tape.unary(Unary::Detach, top);
+    let below = tape.binary(Binary::Sub, x, top);
+    let powers = tape.unary(Unary::Exp, below);
+    let sum = tape.sum(powers, last);
+    let logarithm = tape.unary(Unary::Log, sum);
+    tape.binary(Binary::Add, logarithm, top)
+}
