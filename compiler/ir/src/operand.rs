@@ -200,6 +200,10 @@ impl Kind for ExecId {
                     push_id(out, "_", edge.after);
                 });
                 exec.chunk.into_iter().for_each(|chunk| push_id(out, ".c", chunk.number));
+                exec.piece.into_iter().for_each(|piece| {
+                    push_id(out, ".p", piece.number);
+                    push_id(out, "of", piece.count);
+                });
                 out.push_str(if exec.is_repeated { ".r" } else { "" });
             }
             None => push_id(out, Self::PREFIX, field.0),

@@ -140,8 +140,11 @@ pub struct Report {
 /// How large a schedule is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Sizes {
-    /// Number of devices.
+    /// Number of devices of the schedule.
     pub devices: Option<usize>,
+    /// How many devices each of them is, where that is a tensor-parallel group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tensor: Option<u32>,
     /// Number of stages.
     pub stages: Option<usize>,
     /// Number of parts of all stages, if stages have parts.
@@ -266,6 +269,7 @@ impl Report {
         self.pipeline = pipeline.map(|pipeline| pipeline.name.clone());
         self.sizes = Sizes {
             devices: Some(schedule.n_devices()),
+            tensor: pipeline.map(Pipeline::members).filter(|members| *members > 1),
             stages: Some(schedule.n_whole_stages()),
             parts: (!schedule.parts.is_empty()).then(|| schedule.parts.count()),
             steps: Some(schedule.n_steps()),
@@ -419,6 +423,7 @@ impl Report {
             });
         self.sizes = Sizes {
             devices: Some(program.devices.len()),
+            tensor: Some(program.members()).filter(|members| *members > 1),
             stages: Some(program.n_stages as usize),
             parts: None,
             steps: Some(program.n_steps),

@@ -51,7 +51,8 @@ fn heading(report: &Report, colours: bool) -> String {
         (sizes.devices, sizes.stages, sizes.microbatches, sizes.tasks)
     {
         let steps = sizes.steps.filter(|steps| *steps > 1).map(|steps| count(steps as usize, "step"));
-        let mut counts = vec![count(devices, "device"), count(stages, "stage")];
+        let of_group = |tensor: u32| format!("{} of {}", count(devices, "group"), count(tensor as usize, "device"));
+        let mut counts = vec![sizes.tensor.map_or_else(|| count(devices, "device"), of_group), count(stages, "stage")];
         counts.extend(sizes.parts.map(|parts| count(parts, "part")));
         counts.push(count(microbatches as usize, "microbatch"));
         counts.extend(sizes.slices.map(|slices| format!("in {} each", count(slices as usize, "slice"))));

@@ -234,6 +234,12 @@ impl Arguments {
             let name = &analysis.schedule.name;
             return Err(format!("`{name}` runs parts of stages, and a profile is of whole ones: leave `parts` out"));
         }
+        let members = program.program().members();
+        if members > 1 {
+            let message =
+                format!("a profile is of devices that run alone, and `tensor {members}` makes groups of them");
+            return Err(message + ": leave it out");
+        }
         let written = ProgramSource::Schedule(Box::new(analysis.schedule.clone()), sources);
         session.begin(Origins { program: Arc::clone(&program), written }, backend);
         let told = |error: RunError| error.to_string();

@@ -125,7 +125,7 @@ pub(super) fn elaborate(
         (model, of_config) = graph.map_or((None, None), |(call, tensor)| (Some(call), tensor));
     }
     let tensor = (items.tensor, of_config);
-    let tensor = tensor::tensor(tensor, (declared.name.span, request, &known), &mut report);
+    let mut tensor = tensor::tensor(tensor, (declared.name.span, request, &known), &mut report);
     let of_graph = items.model.or(items.trained);
     let model_line = of_graph.or(items.config);
     let cut = items.cut.and_then(|line| cut::cut(line, &sized, &mut report));
@@ -158,6 +158,15 @@ pub(super) fn elaborate(
         let setting = ScheduleSetting { parts: Some(parts), ..setting(call, &graph) };
         written(files, call, setting, &request.settings, &mut report)
     });
+    // Groups of devices do what one device does; what is said of each device is of one that is in no group.
+    if let Some((groups, members)) = schedule
+        .as_ref()
+        .filter(|_| model.is_some() && tensor.is_none() && items.device.is_none() && items.cost.is_none())
+        .and_then(Schedule::of_groups)
+    {
+        tensor = Some((members, groups.placement_span));
+        schedule = Some(groups);
+    }
     let costs =
         items.cost.and_then(|line| costs::of_line(line, (&sized, schedule.as_ref(), request.turn), &mut report));
     let said = items.activation.and_then(|(line, span)| {

@@ -32,6 +32,9 @@ pub(super) fn check(program: &Program, report: &mut Report) {
     if program.devices.len() > 1 << 30 {
         report.error(Place::Program, "a program has at most 2^30 devices");
     }
+    if let Err(message) = pieces::members(program) {
+        report.error(Place::Program, message);
+    }
     if program.training.as_ref().is_some_and(|training| !finite(training)) {
         report.error(Place::Program, "a training setting is infinite or not a number");
     }

@@ -18,6 +18,22 @@ pub(in crate::verify) const fn task(exec: &Exec) -> Task {
     (exec.kind, exec.stage, exec.slice, exec.edge, exec.is_repeated)
 }
 
+/// The most devices that stand behind one.
+const MOST_MEMBERS: u32 = 1024;
+
+/// Checks how many devices stand behind each device: more than one only where they exchange something.
+pub(super) fn members(program: &Program) -> Result<(), String> {
+    let members = program.members;
+    if members == 0 || members > MOST_MEMBERS {
+        return Err(format!("a device has 1 to {MOST_MEMBERS} members, not {members}"));
+    }
+    let exchanges = program.execs.iter().any(|exec| exec.piece.is_some_and(|piece| piece.count > 1));
+    if members > 1 && !exchanges {
+        return Err(format!("a device has {members} members, which exchange nothing"));
+    }
+    Ok(())
+}
+
 /// Checks the pieces of all tasks.
 pub(super) fn check(program: &Program, report: &mut Report) {
     let mut tasks: BTreeMap<Task, Vec<(usize, Piece)>> = BTreeMap::new();
