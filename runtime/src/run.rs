@@ -137,6 +137,7 @@ impl Run {
         loader: Arc<dyn Loader>,
         job: &Job,
     ) -> Result<Self, RunError> {
+        let program = if program.is_as_it_runs() { program } else { Arc::new(program.of_members()) };
         let rank_view = RankView::new(program.program(), job)?;
         let run = Self::with_view(program, options, loader, Some(rank_view.clone()))
             .map_err(|error| rank_view.break_off(error))?;
@@ -150,6 +151,7 @@ impl Run {
         loader: Arc<dyn Loader>,
         rank_view: Option<RankView>,
     ) -> Result<Self, RunError> {
+        let program = if program.is_as_it_runs() { program } else { Arc::new(program.of_members()) };
         let homes = homes(program.program());
         let (data, view) = (Arc::clone(&loader), rank_view.as_ref());
         let engine = match options.backend {
@@ -346,7 +348,7 @@ impl Run {
         Ok(())
     }
 
-    /// The members that hold a version of a value, each with the first place of it that is here, if the first of all is.
+    /// The members that hold a version of a value, each with the first place of it, as far as these are here.
     pub(crate) fn first_of_members(&self, value: ValueId, tensor: usize, age: u32) -> Vec<(u32, BufferPlace)> {
         let mut first: BTreeMap<u32, DeviceId> = BTreeMap::new();
         for home in self.homes.get(&value).into_iter().flatten().filter(|home| home.age == age) {

@@ -51,7 +51,7 @@ pub type Learned = (Vec<Vec<(MicrobatchId, u64)>>, [Vec<Bits>; 3]);
 pub fn learn(program: &Arc<Verified>, stress: Option<u64>) -> Learned {
     let mut run = start(program, stress);
     let reports = steps(&mut run, 0..3);
-    assert_peaks(program.program(), &reports);
+    assert_peaks(run.program(), &reports);
     let kinds = [ValueKind::ParameterGradients, ValueKind::Parameters, ValueKind::OptimizerState];
     (losses(&reports), kinds.map(|kind| bits(&run, kind)))
 }

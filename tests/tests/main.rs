@@ -65,6 +65,7 @@ mod step_tasks;
 mod store;
 mod sums;
 mod swaps;
+mod tensor;
 mod tidy;
 mod token_files;
 mod torch;

@@ -71,5 +71,5 @@ fn the_machine_of_fingerprints_sees_what_the_verifier_rejects() {
             seen += u32::from(differs(subject, &mutant.program));
         }
     }
-    assert!(rejected > 50 && seen * 100 >= rejected * 70, "{seen} of {rejected}");
+    assert!(rejected > 40 && seen * 100 >= rejected * 70, "{seen} of {rejected}");
 }

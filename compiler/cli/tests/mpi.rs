@@ -45,6 +45,7 @@ fn processes_learn_the_same_bits_as_one() {
         ("data_parallel", ""),
         ("data_parallel", "zero 3"),
         ("data_parallel", "zero 1\n offload optimizer"),
+        ("1f1b", "tensor 2"),
     ];
     for (schedule, line) in pipelines {
         let folder = folder("bits", &[("x.pipe", &pipeline(schedule, line))]);

@@ -53,8 +53,11 @@ impl Program {
         });
         let tables: Vec<_> = tables.collect();
         for device in &self.devices {
-            for member in &tables {
-                let write = |list: &[Instruction]| list.iter().map(|one| member.instruction(*one)).collect();
+            for (number, member) in tables.iter().enumerate() {
+                // All members have the loss, and the first one hands it to the host.
+                let runs = |one: &&Instruction| number == 0 || !matches!(one, Instruction::Emit { .. });
+                let write =
+                    |list: &[Instruction]| list.iter().filter(runs).map(|one| member.instruction(*one)).collect();
                 let (setup, step) = (write(&device.setup), write(&device.step));
                 all.devices.push(DeviceProgram { setup, step, ..device.clone() });
             }

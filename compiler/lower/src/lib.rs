@@ -57,7 +57,6 @@ mod halves;
 mod lists;
 pub mod offload;
 mod order;
-mod pieces;
 mod program_tables;
 pub mod reductions;
 mod state_swaps;

@@ -33,8 +33,8 @@
 ["activation" "all" "at" "auto" "behind" "block" "bubble" "checkpoint" "cost" "cut" "data" "device" "devices"
  "every" "fill" "frozen" "from" "host" "init" "input" "lane" "layer" "let" "loss" "memory" "microbatches" "minimum"
  "model" "none" "normal" "numbers" "of" "offload" "on" "ones" "optimizer" "order" "output" "param" "part" "parts" "peak" "phase"
- "pipeline" "place" "precision" "reads" "recompute" "require" "schedule" "seed" "slices" "slots" "speed" "stages" "steps" "swap"
- "synthetic" "to" "train" "warmup" "weight" "weights" "with" "zero" "zeros"] @keyword
+ "pipeline" "place" "precision" "reads" "recompute" "require" "schedule" "seed" "slices" "slots" "speed" "split"
+ "stages" "steps" "swap" "synthetic" "tensor" "to" "train" "warmup" "weight" "weights" "with" "zero" "zeros"] @keyword
 "import" @keyword.import
 ["if" "then" "else"] @keyword.conditional
 ["for" "in" "repeat"] @keyword.repeat

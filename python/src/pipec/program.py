@@ -293,6 +293,12 @@ def loads(text: str) -> Program:
 
 
 def _program(fields: Mapping[str, Any]) -> Program:
+    members = int(fields.get("members", 1))
+    if members > 1:
+        raise ProgramError(
+            f"each device of the program is a group of {members} devices, which `pipec run` executes: "
+            "leave `tensor` out of the pipeline"
+        )
     program = Program(
         name=str(fields["name"]),
         n_stages=int(fields["n_stages"]),

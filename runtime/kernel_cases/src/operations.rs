@@ -16,6 +16,7 @@ cases! {
     normalisation_by_the_root_mean_square,
     series,
     the_largest_elements_and_elements_by_columns,
+    rows_that_another_member_has,
     routed_products_and_their_derivatives,
     attention_whose_queries_share_keys,
     softmax_and_its_derivative,
@@ -296,6 +297,36 @@ fn the_largest_elements_and_elements_by_columns() {
         for node in [sum, taken] {
             case.store(node);
         }
+        case.check();
+    }
+}
+
+/// Indices that name nothing: members of a device have some rows of a table, and what others have becomes 0.
+fn rows_that_another_member_has() {
+    for (member, size, width) in [(0, 1, 1), (1, 3, 5), (2, 7, 33), (1, 40, 130)] {
+        let mut case = Case::new("members");
+        let own = Op::OwnIndices { size, members: 3, member };
+        let indices = case.indices(&[4, 3], 3 * size);
+        let indices = case.graph.push(own.clone(), vec![indices], TensorType::new(DType::I32, &[4, 3]));
+        let (table, dy) = (case.input(&[size, width]), case.input(&[4, 3, width]));
+        let rows = case.push(Op::Gather, &[table, indices], &[4, 3, width]);
+        let sums = case.push(Op::ScatterAdd, &[indices, dy], &[size, width]);
+        let (wide, few) = (case.input(&[4, size]), case.input(&[4, 3]));
+        let taken = case.push(Op::TakeAlong, &[wide, indices], &[4, 3]);
+        let added = case.push(Op::AddAlong, &[indices, few], &[4, size]);
+        for node in [indices, rows, sums, taken, added] {
+            case.store(node);
+        }
+        case.check();
+        let mut case = Case::new("members' routes");
+        let routes = case.indices(&[70], 3 * size);
+        let routes = case.graph.push(own, vec![routes], TensorType::new(DType::I32, &[70]));
+        let (x, w, dy) = (case.input(&[70, 5]), case.input(&[size, 5, width]), case.input(&[70, width]));
+        let y = case.push(Op::RoutedMatMul { transpose: false }, &[x, w, routes], &[70, width]);
+        let dw = case.push(Op::RoutedMatMulGrad, &[x, dy, routes], &[size, 5, width]);
+        let same = case.unary(Unary::Detach, y);
+        case.store(same);
+        case.accumulate(dw);
         case.check();
     }
 }

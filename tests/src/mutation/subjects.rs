@@ -159,6 +159,7 @@ pub fn subjects(breadth: Breadth) -> Result<Vec<Subject>, String> {
     for schedule in DIVIDED {
         found.extend(model_subject((schedule, ""), ("with zero", MODELS[0].1), 2, 4)?);
     }
+    found.extend(groups()?);
     found.extend(lanes()?);
     found.extend(examples()?);
     found.extend(written()?);
@@ -239,6 +240,19 @@ fn examples() -> Result<Vec<Subject>, String> {
     let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let subject = |path: &PathBuf| compiled("examples", name(path), &read(path), &folder);
     Ok(files(&folder, "pipe").iter().map(subject).collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+}
+
+/// A model whose tensors two devices divide.
+fn groups() -> Result<Vec<Subject>, String> {
+    let model = "model gpt(vocab = 8, hidden = 8, heads = 2, blocks = 1, sequence = 4, rows = 1)";
+    let all = ["1f1b", "zb_h1"].map(|schedule| {
+        let text = format!(
+            "import std.models.gpt
+            pipeline test {{ {model} devices 2 tensor 2 microbatches 2 schedule {schedule} {TRAIN} }}"
+        );
+        compiled("groups", schedule.to_owned(), &text, Path::new("."))
+    });
+    Ok(all.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
 /// A model whose parts run on lanes.

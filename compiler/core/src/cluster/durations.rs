@@ -9,12 +9,14 @@ use super::ways::slowest_links;
 use super::{Cluster, DeviceSlot, SlotLayout, collective};
 use crate::Request;
 use crate::profile::Profile;
+use pipe_ir::graph::{Node, Op};
 use pipe_ir::ids::{DeviceId, StageId};
+use pipe_ir::program::{Body, Exec};
 use pipe_ir::task::TaskKind;
 use pipe_ir::value::ValueKind;
 use pipe_model::pipeline::Pipeline;
 use pipe_model::stage_set::StageSet;
-use pipe_model::transformer::exchanges::{self, Among, Exchange};
+use pipe_model::transformer::exchanges::{self, Among, Collective, Exchange};
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::timing::costs::{CostName, Entry, StageCosts, of_stages};
 use pipe_schedule::timing::durations::Costs;
@@ -68,7 +70,11 @@ impl TimedTarget<'_> {
     fn task(&self, stage: StageId, kind: TaskKind) -> Option<Ticks> {
         let computes = self.cluster.rates.time(kind, pipe_model::operations(self.stages, kind, stage)?.into());
         let account = self.pipeline.transformer.as_ref().zip(self.stages.accounts.get(stage.index()));
-        let Some((transformer, account)) = account else { return Some(computes) };
+        let Some((transformer, account)) = account else {
+            let exec = self.stages.stages.get(stage.index()).and_then(|own| own.run_of(kind, false));
+            let exchanges = exec.map_or_else(Vec::new, |exec| exchanged_by(&self.stages.execs[exec.index()]));
+            return Some(computes + self.exchanged(stage, &exchanges));
+        };
         let (within, beside) =
             (exchanges::within(transformer, account, kind), exchanges::beside(transformer, account, kind));
         let time = computes + self.exchanged(stage, &within);
@@ -185,6 +191,23 @@ impl TimedTarget<'_> {
         }
         forward
     }
+}
+
+/// What the members of a tensor-parallel group exchange in a task.
+fn exchanged_by(exec: &Exec) -> Vec<Exchange> {
+    let Body::Graph(graph) = &exec.body else { return Vec::new() };
+    let exchange = |node: &Node| {
+        let what = match node.op {
+            Op::AllReduce => Collective::AllReduce,
+            Op::AllGather { .. } => Collective::AllGather,
+            Op::ReduceScatter => Collective::ReduceScatter,
+            _ => return None,
+        };
+        // What is gathered is the whole; what is added up is as large on each.
+        let whole = if what == Collective::AllGather { &node.ty } else { &graph.node(node.inputs[0]).ty };
+        Some(Exchange { among: Among::Tensor, what, bytes: whole.bytes().0.into(), times: 1 })
+    };
+    graph.nodes.iter().filter_map(exchange).collect()
 }
 
 /// Links as costs; others take no time.

@@ -103,7 +103,8 @@ impl SlotLayout {
 /// Pipelines side by side, and devices that divide each layer.
 fn divided(pipeline: Option<&Pipeline>) -> (u64, u64) {
     let settings = pipeline.and_then(|pipeline| pipeline.transformer.as_ref()).map(|transformer| &transformer.settings);
-    settings.map_or((1, 1), |settings| (settings.data, settings.tensor))
+    let members = pipeline.map_or(1, |pipeline| pipeline.members().into());
+    settings.map_or((1, members), |settings| (settings.data, settings.tensor))
 }
 
 /// Rule: a target has a model, so that a cluster says how long it takes, and no more devices than the cluster.

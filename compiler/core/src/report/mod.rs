@@ -418,7 +418,11 @@ impl Report {
     pub fn program(&mut self, program: &Program) {
         let kinds =
             program.devices.iter().flat_map(|device| &device.step).filter_map(|instruction| match instruction {
-                Instruction::Run { exec, .. } => Some(program.exec(*exec).kind),
+                // A task that runs in pieces counts once.
+                Instruction::Run { exec, .. } => {
+                    let exec = program.exec(*exec);
+                    exec.piece.is_none_or(|piece| piece.number == 0).then_some(exec.kind)
+                }
                 _ => None,
             });
         self.sizes = Sizes {

@@ -276,8 +276,9 @@ operations! {
     Exchange ReduceScatter "reduce_scatter" [x]
     /// x[members, ..] -> [1, ..]: the part of the member that runs.
     View OwnPart "own_part" [x]
-    /// indices i32[..] below `members` times `size` -> i32[..]: counted from the first of the `size` that the member that
-    /// runs has, or [`NOWHERE`] where another one has it; `member` in a program is 0.
+    /// indices i32[..] below `members` times `size` -> i32[..]: counted from the first of the `size`
+    /// that the member that runs has, or [`NOWHERE`] where another one has it; `member` in a program
+    /// is 0.
     Indexed OwnIndices "own_indices" [indices] {
         "size" size: u64 = "how many each member has",
         "members" members: u64 = "a number of members",

@@ -78,6 +78,8 @@ use std::fmt;
 #[derive(Clone, PartialEq, Debug)]
 pub struct Verified {
     program: Program,
+    /// Whether each member of a device is a device.
+    is_of_members: bool,
 }
 
 impl Verified {
@@ -90,7 +92,15 @@ impl Verified {
     /// see [`crate::members`].
     #[must_use]
     pub fn of_members(&self) -> Self {
-        Self { program: self.program.of_members() }
+        if self.is_as_it_runs() {
+            return self.clone();
+        }
+        Self { program: self.program.of_members(), is_of_members: true }
+    }
+
+    /// Whether each member of a device is a device.
+    pub const fn is_as_it_runs(&self) -> bool {
+        self.is_of_members || self.program.members() == 1
     }
 }
 
@@ -204,7 +214,7 @@ impl fmt::Display for VerifyError {
 /// All that was found, in the order of the program, as far as one finding does not follow from another.
 pub fn verify(program: Program) -> Result<Verified, Vec<VerifyError>> {
     match analyze(&program) {
-        Ok(()) => Ok(Verified { program }),
+        Ok(()) => Ok(Verified { program, is_of_members: false }),
         Err(report) => Err(report.into_errors(&program)),
     }
 }

@@ -5,6 +5,7 @@ mod collectives;
 mod copies;
 mod gathers;
 mod lanes;
+mod pieces;
 mod sums;
 mod updates;
 

@@ -1,10 +1,11 @@
 //! What there is to do: the executables that a schedule uses, each with its scratch, and what they read and write.
 
 mod divided;
+mod pieces;
 
 use super::{Buckets, chunks};
-use crate::pieces::TaskPiece;
 use petgraph::unionfind::UnionFind;
+use pieces::TaskPiece;
 use pipe_ir::ids::{DeviceId, ExecId, LaneId, MicrobatchId, StageId, ValueId};
 use pipe_ir::kernels;
 use pipe_ir::program::{Access, Body, Edge, Exec, Operand};

@@ -36,6 +36,8 @@ pub(super) fn supply(tape: &Tape, id: NodeId) -> Supply {
         (_, Op::Constant(_) | Op::Positions | Op::Powers { .. }) => Supply::Free,
         (_, Op::Input { .. }) if matches!(tape.leaf_of(id), Some(Leaf::Weight(_))) => Supply::Free,
         (Class::View, _) => Supply::View,
+        // As in arXiv 2205.05198, section 4.2.2: what is gathered once more is not kept as a whole.
+        (_, Op::AllGather { shared: false, .. }) => Supply::Cheap,
         (Class::Elementwise | Class::Join, _) | (_, Op::Normalize | Op::Gather | Op::TakeAlong) => Supply::Cheap,
         (Class::Source | Class::Product | Class::Sum | Class::Rows | Class::Indexed | Class::Exchange, _) => {
             Supply::Dear

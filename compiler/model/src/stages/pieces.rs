@@ -101,10 +101,12 @@ impl Levels {
         let follows: Vec<bool> = at.iter().map(|level| *level > 0).collect();
         let mut used: Vec<Option<u32>> = vec![None; graph.nodes.len()];
         for id in ids().rev() {
-            let is_late = !follows[id.index()] && !is_exchange(graph, id);
             let has_store = graph.stores.iter().any(|store| source(graph, store.node) == id);
-            if let Some(first) = used[id.index()].filter(|_| is_late && !has_store) {
-                at[id.index()] = first;
+            // Views are seen wherever they are used.
+            let is_view = graph.node(id).op.class() == Class::View;
+            if let Some(first) = used[id.index()].filter(|_| is_view || !follows[id.index()] && !has_store) {
+                // What is exchanged is there one piece later.
+                at[id.index()] = first - u32::from(is_exchange(graph, id));
             }
             for input in &graph.node(id).inputs {
                 let used = &mut used[input.index()];

@@ -7,7 +7,7 @@ use pipe_ir::graph::DType;
 /// `layer name(parameters) { ... }`.
 pub type Layer = Section<LayerItem>;
 
-/// `split 1 blocks 3`: along which axis the devices that stand behind one device divide a weight.
+/// `split 1 of 3`: along which axis the devices that stand behind one device divide a weight.
 #[derive(Clone, PartialEq, Debug)]
 pub struct WeightSplit {
     /// Which axis.

@@ -9,6 +9,7 @@ use pipe_syntax::diagnostic::{Code, Diagnostic, Edit};
 use pipe_syntax::expr::arguments::{Callee, bind};
 use pipe_syntax::expr::evaluate;
 use pipe_syntax::expr::known::Known;
+use pipe_syntax::expr::number::Number;
 use pipe_syntax::files::Files;
 use pipe_syntax::limits::Report;
 use pipe_syntax::source::Span;
@@ -45,7 +46,9 @@ pub(super) fn graph_call(
     let (file, text) = files.config(&call.name.text)?;
     let settings = settings(call, &request.settings, parameters).map_err(|found| report.extend(found)).ok();
     let (settings, places) = settings?;
-    for (name, place) in places.iter().filter(|(name, _)| !matches!(**name, "sequence" | "rows" | "tensor")) {
+    for (name, place) in
+        places.iter().filter(|(name, _)| !matches!(**name, "sequence" | "rows" | "tensor" | "sequence_parallel"))
+    {
         let message = format!("`{name}` describes a job of Megatron-LM, but with `train` pipec runs the model itself");
         let error = Diagnostic::error(Code::UnusableConfig, place.value, "of no effect", message);
         let edit = place.cut.map(|span| Edit { span, text: String::new() });
@@ -53,6 +56,7 @@ pub(super) fn graph_call(
     }
     let found = graph(file, &call.name.text, text, &settings).map_err(|found| report.extend(found)).ok();
     let GraphCall { model, config, mut arguments } = found?;
+    arguments.insert("sequence_parallel".to_owned(), Number::whole(i64::from(settings.sequence_parallel)));
     let declared = files.model(model)?;
     let known = Known::default();
     let empty = Call { arguments: Vec::new(), ..call.clone() };

@@ -1,19 +1,18 @@
-//! Pieces of tasks in lists: each is a run, and behind it the members of the device exchange what it made.
+//! Pieces of tasks in the tables of the program: those of each task follow all whole ones, which are then left out.
 
-use crate::emit::Emitter;
-use crate::program_tables::ProgramTables;
-use pipe_ir::ids::{ExecId, GroupId, MicrobatchId, ValueId};
+use super::ProgramTables;
+use pipe_ir::ids::{ExecId, ValueId};
 use pipe_ir::instruction::{Collective, Instruction};
 use pipe_ir::program::{DeviceProgram, Exec};
 use pipe_model::pieces::pieces;
 
 /// One piece of a task, with the numbers of the program's tables.
 #[derive(Clone, Debug)]
-pub(crate) struct TaskPiece {
-    exec: ExecId,
-    made: Vec<ValueId>,
-    exchanged: Vec<(ValueId, Collective)>,
-    ended: Vec<ValueId>,
+pub(in super::super) struct TaskPiece {
+    pub(in super::super) exec: ExecId,
+    pub(in super::super) made: Vec<ValueId>,
+    pub(in super::super) exchanged: Vec<(ValueId, Collective)>,
+    pub(in super::super) ended: Vec<ValueId>,
 }
 
 impl ProgramTables {
@@ -50,34 +49,5 @@ impl ProgramTables {
                 *exec = numbers[exec.index()];
             }
         }
-    }
-}
-
-impl Emitter<'_> {
-    /// Runs a task, whole or piece by piece.
-    pub(crate) fn run(&mut self, exec: ExecId, microbatch: MicrobatchId) {
-        let Some(pieces) = self.work.pieces.get(&exec) else { return self.run_whole(exec, microbatch) };
-        for piece in pieces {
-            for value in &piece.made {
-                self.alloc(*value, microbatch);
-            }
-            self.run_whole(piece.exec, microbatch);
-            for value in &piece.ended {
-                self.free(*value, microbatch);
-            }
-            let starts = piece.exchanged.iter().map(|(value, collective)| {
-                let (group, token) = (self.own_group(), self.new_token());
-                let buffer = self.buffer(*value, microbatch);
-                self.code.step.push(Instruction::CollStart { buffer, collective: *collective, group, token });
-                token
-            });
-            let tokens: Vec<_> = starts.collect();
-            self.code.step.extend(tokens.into_iter().map(|token| Instruction::Wait { token }));
-        }
-    }
-
-    /// The group of the device alone, which stands for its members.
-    fn own_group(&self) -> GroupId {
-        GroupId::from_index(self.collectives.groups.len() + self.own.index())
     }
 }
