@@ -95,7 +95,7 @@ fn weights(model: &Model, layer: &Layer, members: u64) -> Result<Vec<Weight>, Di
             let of_blocks = if blocks > 1 { format!("{blocks} blocks of ") } else { String::new() };
             let (name, each) = (format!("{}.{}", layer.name, weight.name), size / blocks);
             let message =
-                format!("`{name}` is split along {of_blocks}{each}, which {members} members cannot divide evenly");
+                format!("`{name}` is split along {of_blocks}{each}, which {members} devices cannot divide evenly");
             let error = Diagnostic::error(Code::CannotSplit, layer.span, "a weight of this layer", message);
             return Err(error.help("choose a `tensor` that divides it, or sizes that `tensor` divides"));
         }
