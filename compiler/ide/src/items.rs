@@ -251,7 +251,7 @@ impl Walker {
             PipelineItem::Train { settings, .. } => {
                 for setting in settings {
                     match &setting.value {
-                        SettingValue::Data(_) | SettingValue::Init(_) => {}
+                        SettingValue::Data(_) | SettingValue::Init(_) | SettingValue::WeightDecay(_) => {}
                         SettingValue::Steps(value)
                         | SettingValue::Seed(value)
                         | SettingValue::Warmup(value)
@@ -259,7 +259,9 @@ impl Walker {
                         SettingValue::Optimizer(call) => {
                             self.values(call.arguments.iter().map(|argument| &argument.value));
                         }
-                        SettingValue::Checkpoint { every, .. } => self.values(every),
+                        SettingValue::Checkpoint { every: number, .. } | SettingValue::Decay { over: number, .. } => {
+                            self.values(number);
+                        }
                     }
                 }
             }
