@@ -26,7 +26,7 @@ mod values;
 pub mod weights;
 
 pub use devices::cpu::{
-    NO_NUMBER, UpdatedPart, instruction_set, learning_rate, makes_new_version, run_plan, run_update, updated,
+    NO_NUMBER, Piece, UpdatedPart, instruction_set, learning_rate, makes_new_version, run_plan, run_update, updated,
 };
 pub use devices::{Loader, axes};
 pub use executor::ledger;

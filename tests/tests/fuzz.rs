@@ -34,7 +34,9 @@ fn throw(target: fn(&[u8]), folders: &[&str]) {
 fn dictionaries_have_every_word() {
     let missing = |name: &str, words: &[&str]| -> Vec<String> {
         let text = read(&root().join("fuzz").join(name));
-        let has = |word: &str| text.split(|c: char| !c.is_alphanumeric() && c != '.').any(|known| known == word);
+        let has = |word: &str| {
+            text.split(|c: char| !c.is_alphanumeric() && !matches!(c, '.' | '_')).any(|known| known == word)
+        };
         words.iter().filter(|word| !has(word)).map(|word| format!("{name}: {word}")).collect()
     };
     let instructions: Vec<_> = REFERENCE.iter().map(|row| row.word).collect();

@@ -76,6 +76,7 @@ mod tune;
 mod ui;
 mod versions;
 mod versions_runs;
+mod weight_decay;
 mod weights_files;
 mod zero;
 mod zero_bubble;

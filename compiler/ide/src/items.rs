@@ -256,7 +256,7 @@ impl Walker {
             PipelineItem::Train { settings, .. } => {
                 for setting in settings {
                     match &setting.value {
-                        SettingValue::Data(_) | SettingValue::Init(_) => {}
+                        SettingValue::Data(_) | SettingValue::Init(_) | SettingValue::WeightDecay(_) => {}
                         SettingValue::Steps(value)
                         | SettingValue::Seed(value)
                         | SettingValue::Warmup(value)
@@ -264,7 +264,9 @@ impl Walker {
                         SettingValue::Optimizer(call) => {
                             self.values(call.arguments.iter().map(|argument| &argument.value));
                         }
-                        SettingValue::Checkpoint { every, .. } => self.values(every),
+                        SettingValue::Checkpoint { every: number, .. } | SettingValue::Decay { over: number, .. } => {
+                            self.values(number);
+                        }
                     }
                 }
             }

@@ -33,7 +33,7 @@ pub const NUMBERS: [(&str, &str, &str); 3] = [
 ];
 
 /// Words that are neither keywords nor names, with what they mean.
-const VALUES: [(&str, &str); 18] = [
+const VALUES: [(&str, &str); 21] = [
     ("i32", "Whole numbers of 32 bits, such as tokens."),
     ("f32", "Single precision: 4 bytes for each number."),
     ("f64", "Double precision: 8 bytes for each number, and more than twice the time."),
@@ -58,6 +58,9 @@ const VALUES: [(&str, &str); 18] = [
     ),
     ("send", "What a device sends takes turns on this lane."),
     ("update", "The weights of a stage are updated: the device waits for the sum of its gradients."),
+    ("linear", "The learning rate falls along a straight line."),
+    ("cosine", "The learning rate falls along half a period of a cosine."),
+    ("matrices", "Weights with two dimensions or more decay; gains of norms and biases do not."),
     ("gather", "A device joins the next all-gather of a stage's weights, where `zero 3` divides them."),
 ];
 

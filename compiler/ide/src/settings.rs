@@ -39,7 +39,7 @@ fn of_optimizer(name: &str) -> Option<Vec<Described>> {
             doc: format!("{} It is {values}.", setting.doc),
         }
     });
-    let rate = "How far a step goes; what `warmup` leads to, and `minimum` away from. It is above 0.";
+    let rate = "How far a step goes; what `warmup` leads to, and `decay` away from. It is above 0.";
     let rate = Described { name: "learning_rate", usage: "learning_rate".to_owned(), doc: rate.to_owned() };
     Some(std::iter::once(rate).chain(described).collect())
 }

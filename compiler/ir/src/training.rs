@@ -1,6 +1,7 @@
 //! Training settings: what a run needs to know beside the instructions.
 
 use crate::digest::Digest;
+use crate::graph::TensorType;
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -154,6 +155,26 @@ impl Optimizer {
         }
     }
 
+    /// How much the weights decay.
+    pub const fn weight_decay(&self) -> f64 {
+        match self {
+            Self::Sgd { weight_decay, .. } | Self::AdamW { weight_decay, .. } | Self::Lion { weight_decay, .. } => {
+                *weight_decay
+            }
+        }
+    }
+
+    /// The same without decay.
+    #[must_use]
+    pub fn without_decay(mut self) -> Self {
+        match &mut self {
+            Self::Sgd { weight_decay, .. } | Self::AdamW { weight_decay, .. } | Self::Lion { weight_decay, .. } => {
+                *weight_decay = 0.0;
+            }
+        }
+        self
+    }
+
     /// Bytes that an update of so many bytes of parameters reads and writes: these and their state
     /// both, and the gradients once.
     pub fn traffic(&self, parameters: Bytes) -> Bytes {
@@ -161,15 +182,83 @@ impl Optimizer {
     }
 }
 
-/// Learning rate over the steps: linear warm-up, then constant or a cosine down to `minimum` at the last step.
+/// Learning rate over the steps: linear warm-up, then constant, then down to `minimum` at the last step.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct LearningRate {
     /// After the warm-up.
     pub peak: f64,
     /// Steps of linear warm-up from 0.
     pub warmup: u32,
-    /// Where the cosine ends; `None` keeps the peak.
+    /// Where the decay ends; `None` keeps the peak.
     pub minimum: Option<f64>,
+    /// How it falls to `minimum`. Programs of earlier versions do not say it.
+    #[serde(default, skip_serializing_if = "Decay::is_default")]
+    pub decay: Decay,
+}
+
+/// How the learning rate falls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Decay {
+    /// Along which curve.
+    pub shape: DecayShape,
+    /// Over so many steps at the end, with a constant rate before them: warmup-stable-decay (arXiv 2405.18392).
+    /// `None` is over all steps after the warm-up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over: Option<u32>,
+}
+
+impl Decay {
+    /// Whether it is the one that need not be said.
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Along which curve the learning rate falls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DecayShape {
+    /// Half a period of a cosine.
+    #[default]
+    Cosine,
+    /// A straight line.
+    Linear,
+}
+
+impl DecayShape {
+    /// Both of them.
+    pub const ALL: [Self; 2] = [Self::Cosine, Self::Linear];
+
+    /// Its name, in the language and in the IR.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Cosine => "cosine",
+            Self::Linear => "linear",
+        }
+    }
+}
+
+/// Which weights decay.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DecayedWeights {
+    /// Every trained tensor.
+    #[default]
+    All,
+    /// Tensors with two dimensions or more: no gains of norms, and no biases.
+    Matrices,
+}
+
+impl DecayedWeights {
+    /// Whether it is all of them.
+    pub fn is_all(&self) -> bool {
+        *self == Self::All
+    }
+
+    /// Whether a tensor of this type decays.
+    pub fn contains(self, ty: &TensorType) -> bool {
+        self.is_all() || ty.shape.len() >= 2
+    }
 }
 
 /// Where microbatches come from.
@@ -203,6 +292,9 @@ pub struct Training {
     pub seed: u64,
     /// How weights are updated.
     pub optimizer: Optimizer,
+    /// To which weights the optimizer's `weight_decay` applies. Programs of earlier versions do not say it.
+    #[serde(default, skip_serializing_if = "DecayedWeights::is_all")]
+    pub decayed: DecayedWeights,
     /// How fast.
     pub learning_rate: LearningRate,
     /// From what.

@@ -15,6 +15,8 @@
 (number_type) @type.builtin
 (version) @constant.builtin
 (offloaded) @constant.builtin
+(decay_shape) @constant.builtin
+"matrices" @constant.builtin
 (reorder) @keyword
 
 (schedule_name) @type
@@ -30,11 +32,11 @@
 (use (name) @function)
 (tie (name) @variable)
 
-["activation" "all" "at" "auto" "behind" "block" "bubble" "checkpoint" "cost" "cut" "data" "device" "devices"
+["activation" "all" "at" "auto" "behind" "block" "bubble" "checkpoint" "cost" "cut" "data" "decay" "device" "devices"
  "every" "fill" "frozen" "from" "host" "init" "input" "lane" "layer" "let" "loss" "memory" "microbatches" "minimum"
- "model" "none" "normal" "numbers" "of" "offload" "on" "ones" "optimizer" "order" "output" "param" "part" "parts" "peak" "phase"
+ "model" "none" "normal" "numbers" "of" "offload" "on" "ones" "optimizer" "order" "output" "over" "param" "part" "parts" "peak" "phase"
  "pipeline" "place" "precision" "reads" "recompute" "require" "schedule" "seed" "slices" "slots" "speed" "split"
- "stages" "steps" "swap" "synthetic" "tensor" "to" "train" "warmup" "weight" "weights" "with" "zero" "zeros"] @keyword
+ "stages" "steps" "swap" "synthetic" "tensor" "to" "train" "warmup" "weight" "weight_decay" "weights" "with" "zero" "zeros"] @keyword
 "import" @keyword.import
 ["if" "then" "else"] @keyword.conditional
 ["for" "in" "repeat"] @keyword.repeat

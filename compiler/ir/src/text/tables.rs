@@ -6,7 +6,7 @@ use crate::graph::{DType, TensorType};
 use crate::ids::{ExecId, GroupId, LaneId, StageId, ValueId};
 use crate::program::{Access, Chunk, Edge, Exec, Operand, Piece, Program};
 use crate::task::TaskKind;
-use crate::training::{Checkpoint, DataSource, LearningRate, Optimizer, Training};
+use crate::training::{Checkpoint, DataSource, Decay, DecayShape, DecayedWeights, LearningRate, Optimizer, Training};
 use crate::units::Bytes;
 use crate::value::{Init, Part, Share, Split, TensorSlot, Value, ValueKind};
 use std::borrow::Cow;
@@ -100,10 +100,19 @@ pub(super) fn print_training(training: &Training, out: &mut String) {
         out.push_str(&format!(" {} {value:?}", setting.name));
     }
     out.push('\n');
+    if training.decayed == DecayedWeights::Matrices {
+        out.push_str("  weight_decay matrices\n");
+    }
     let rate = &training.learning_rate;
     out.push_str(&format!("  learning_rate peak {:?} warmup {}", rate.peak, rate.warmup));
     if let Some(minimum) = rate.minimum {
         out.push_str(&format!(" minimum {minimum:?}"));
+    }
+    if !rate.decay.is_default() {
+        out.push_str(&format!(" decay {}", rate.decay.shape.word()));
+        if let Some(over) = rate.decay.over {
+            out.push_str(&format!(" over {over}"));
+        }
     }
     match &training.data {
         DataSource::Synthetic => out.push_str("\n  data synthetic\n"),
@@ -152,11 +161,23 @@ pub(super) fn parse_training(cursor: &mut Cursor<'_>) -> Result<Training, ParseE
     let settings = Optimizer::settings(name).unwrap_or_default().iter();
     let values = settings.map(|setting| named_float(cursor, setting.name)).collect::<Result<Vec<f64>, _>>()?;
     let optimizer = Optimizer::new(name, &values).expect("as many values as settings");
+    let decayed = if cursor.take("weight_decay") {
+        cursor.expect("matrices")?;
+        DecayedWeights::Matrices
+    } else {
+        DecayedWeights::All
+    };
     cursor.expect("learning_rate")?;
     let peak = named_float(cursor, "peak")?;
     cursor.expect("warmup")?;
     let warmup = cursor.small("a number of steps")?;
     let minimum = if cursor.take("minimum") { Some(cursor.float("a number")?) } else { None };
+    let decay = if cursor.take("decay") {
+        let shape = cursor.one_of(DecayShape::ALL, DecayShape::word)?;
+        Decay { shape, over: if cursor.take("over") { Some(cursor.small("a number of steps")?) } else { None } }
+    } else {
+        Decay::default()
+    };
     cursor.expect("data")?;
     let data = match cursor.choice(&[("synthetic", "synthetic"), ("bytes", "bytes"), ("tokens", "tokens")])? {
         "synthetic" => DataSource::Synthetic,
@@ -184,8 +205,8 @@ pub(super) fn parse_training(cursor: &mut Cursor<'_>) -> Result<Training, ParseE
         None
     };
     cursor.expect("}")?;
-    let learning_rate = LearningRate { peak, warmup, minimum };
-    Ok(Training { steps, seed, optimizer, learning_rate, data, init, config, checkpoint, model })
+    let learning_rate = LearningRate { peak, warmup, minimum, decay };
+    Ok(Training { steps, seed, optimizer, decayed, learning_rate, data, init, config, checkpoint, model })
 }
 
 /// Prints a row of the table of values.

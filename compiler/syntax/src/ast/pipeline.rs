@@ -3,6 +3,7 @@
 use super::{Call, Expr, FrozenStages, Lane, Name, Section, StageParts};
 use crate::source::Span;
 use pipe_ir::graph::DType;
+use pipe_ir::training::{DecayShape, DecayedWeights};
 
 /// `pipeline name { ... }`.
 pub type Pipeline = Section<PipelineItem>;
@@ -184,10 +185,19 @@ pub enum SettingValue {
     Seed(Expr),
     /// `optimizer adamw(learning_rate = 0.003)`.
     Optimizer(Call),
+    /// `weight_decay matrices`: which weights decay.
+    WeightDecay(DecayedWeights),
     /// `warmup 20`, in steps.
     Warmup(Expr),
     /// `minimum 0.0003`: the learning rate of the last step.
     Minimum(Expr),
+    /// `decay linear over 100`.
+    Decay {
+        /// How the learning rate falls.
+        shape: DecayShape,
+        /// Over how many of the last steps; none is all after the warm-up.
+        over: Option<Expr>,
+    },
     /// `checkpoint "folder" every 100`.
     Checkpoint {
         /// The folder.

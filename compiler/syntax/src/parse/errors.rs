@@ -105,6 +105,8 @@ pub(super) fn phrase(rule: Rule) -> Option<String> {
         Rule::version => "`flush`, `previous` or `newest`",
         Rule::dtype => "`i32` or `f32`",
         Rule::offloaded => "`activations`, `optimizer`, `parameters`",
+        Rule::decay_shape => "`linear` or `cosine`",
+        Rule::decayed => "`matrices`",
         Rule::frozen => "`frozen`",
         Rule::device_word | Rule::device_number => "`memory`, `host` or `speed`",
         Rule::device_head => "`device`",

@@ -19,7 +19,7 @@ mod together;
 
 use super::launch::{Argument, FunctionId, Launch};
 use library::{file_of, instance_name, substituted};
-pub(crate) use optimizer::{StepNumbers, Update};
+pub(crate) use optimizer::StepNumbers;
 use pipe_ir::graph::DType;
 use pipe_ir::kernels::{Expression, Kernel};
 use pipe_runtime::Precision;

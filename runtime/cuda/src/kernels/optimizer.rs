@@ -5,12 +5,10 @@
 
 use super::{Sources, number, real, some_blocks};
 use crate::launch::{Argument, Launch};
-use pipe_ir::graph::DType;
 use pipe_ir::kernels::{Location, Storage};
 use pipe_ir::training::{Optimizer, Training};
 use pipe_ir::units::Bytes;
-use pipe_runtime::learning_rate;
-use std::ops::Range;
+use pipe_runtime::{Piece, UpdatedPart, learning_rate};
 
 /// What a step's updates are computed with; the struct of the same name in `cu/step.cu`. Kernels
 /// round each to their precision.
@@ -56,47 +54,45 @@ impl StepNumbers {
     }
 }
 
-/// What an update changes. Its operands are parameters, gradients and, where the optimizer has any, its state.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Update {
-    /// Type of the parameters.
-    pub(crate) dtype: DType,
-    /// Bytes of the parameters that it changes; their state is all that the buffer of the state holds.
-    pub(crate) part: Range<u64>,
-    /// Where these begin in the buffer of the parameters, which may hold nothing else.
-    pub(crate) from: u64,
-    /// Whether the new parameters go to a second operand, and the first stays as it is.
-    pub(crate) is_beside: bool,
-}
-
 impl Sources {
-    /// Adds the function of an optimizer, unless it is there, and says what to launch for an update.
-    pub(crate) fn optimizer(&mut self, optimizer: &Optimizer, update: &Update) -> Launch {
-        let Update { dtype, part, from, is_beside } = update;
-        let bytes = part.end - part.start;
-        let count = bytes / dtype.bytes().0;
-        let place = |operand: u32, offset: u64| {
-            Argument::Address(Location { place: Storage::Operand(operand), offset: Bytes(offset) })
+    /// Adds the function of an optimizer, unless it is there, and says what to launch for an update: a launch for each
+    /// piece. Operands are parameters, gradients and, where the optimizer has any, its state, which is all that the
+    /// buffer of the state holds. `is_beside` has the new parameters go to a second operand, and the first stay as it
+    /// is.
+    pub(crate) fn optimizer(&mut self, optimizer: &Optimizer, part: &UpdatedPart, is_beside: bool) -> Vec<Launch> {
+        part.pieces.iter().map(|piece| self.piece(optimizer, part, piece, is_beside)).collect()
+    }
+
+    fn piece(&mut self, optimizer: &Optimizer, part: &UpdatedPart, piece: &Piece, is_beside: bool) -> Launch {
+        let UpdatedPart { dtype, bytes, from, .. } = part;
+        let optimizer = if piece.decays { *optimizer } else { optimizer.without_decay() };
+        let count = piece.bytes.len() as u64 / dtype.bytes().0;
+        let place = |operand: u32, offset: usize| {
+            let offset = Bytes((offset + piece.bytes.start) as u64);
+            Argument::Address(Location { place: Storage::Operand(operand), offset })
         };
-        let new = u32::from(*is_beside);
+        let new = u32::from(is_beside);
         let (gradients, state) = (new + 1, new + 2);
-        let mut arguments = vec![place(0, *from), place(new, *from), place(gradients, part.start)];
-        let (file, numbers) = match *optimizer {
-            Optimizer::Sgd { momentum: 0.0, weight_decay } => ("plain_sgd_REAL", vec![weight_decay]),
+        let mut arguments = vec![place(0, *from), place(new, *from), place(gradients, bytes.start)];
+        // What weight decay leaves changes with the rate: kernels that need it find it among the numbers of the step.
+        let decays = Some(Argument::U32(u32::from(piece.decays)));
+        let (file, decays, numbers) = match optimizer {
+            Optimizer::Sgd { momentum: 0.0, weight_decay } => ("plain_sgd_REAL", None, vec![weight_decay]),
             Optimizer::Sgd { momentum, weight_decay } => {
                 arguments.push(place(state, 0));
-                ("momentum_sgd_REAL", vec![momentum, weight_decay])
+                ("momentum_sgd_REAL", None, vec![momentum, weight_decay])
             }
             Optimizer::AdamW { beta1, beta2, epsilon, .. } => {
-                arguments.extend([place(state, 0), place(state, bytes)]);
-                ("adamw_REAL", vec![beta1, 1.0 - beta1, beta2, 1.0 - beta2, epsilon])
+                arguments.extend([place(state, 0), place(state, bytes.len())]);
+                ("adamw_REAL", decays, vec![beta1, 1.0 - beta1, beta2, 1.0 - beta2, epsilon])
             }
             Optimizer::Lion { beta1, beta2, .. } => {
                 arguments.push(place(state, 0));
-                ("lion_REAL", vec![beta1, 1.0 - beta1, beta2, 1.0 - beta2])
+                ("lion_REAL", decays, vec![beta1, 1.0 - beta1, beta2, 1.0 - beta2])
             }
         };
         arguments.extend([Argument::Step, Argument::U64(count)]);
+        arguments.extend(decays);
         arguments.extend(numbers.into_iter().map(|own| number(*dtype, own)));
         let grid = [some_blocks(count.div_ceil(256), 65535), 1, 1];
         Launch {

@@ -5,7 +5,7 @@ use super::super::commands::{Call, CommandList, Recorded, Work};
 use super::super::driver::{
     DriverError, Function, Gpu, Module, Shape, compile, compiler_version, target, version as driver_version,
 };
-use super::super::kernels::{Sources, Update};
+use super::super::kernels::Sources;
 use super::super::launch::{Argument, FunctionId, Launch};
 use super::libraries::Libraries;
 use crate::gemm::{Library, Product, WORKSPACE};
@@ -20,7 +20,7 @@ use pipe_ir::kernels::{Kernel, plan};
 use pipe_ir::program::{Body, Exec, Program};
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
-use pipe_runtime::{Precision, RunError, UpdatedPart, makes_new_version, updated};
+use pipe_runtime::{Precision, RunError, makes_new_version, updated};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -238,12 +238,10 @@ fn compiled(
                     "an update needs training settings, but the program has none".to_owned(),
                 ));
             };
-            let UpdatedPart { bytes, from, dtype } = updated(program, exec);
-            let part = bytes.start as u64..bytes.end as u64;
-            let elements = bytes.len() as u64 / dtype.bytes().0;
-            let update = Update { dtype, part, from: from as u64, is_beside: makes_new_version(exec) };
-            let doing = Doing::Launches(vec![sources.optimizer(&training.optimizer, &update)]);
-            let amount = Amount::of_update(&training.optimizer, elements, bytes.len() as u64);
+            let part = updated(program, exec);
+            let bytes = part.bytes.len() as u64;
+            let doing = Doing::Launches(sources.optimizer(&training.optimizer, &part, makes_new_version(exec)));
+            let amount = Amount::of_update(&training.optimizer, bytes / part.dtype.bytes().0, bytes);
             Ok(Compiled { steps: vec![Step { kind: "optimizer", amount, doing }], scratch })
         }
     }

@@ -9,6 +9,7 @@ use pipe_ir::instruction::Instruction;
 use pipe_ir::kernels::{Kernel, plan};
 use pipe_ir::lanes::queues;
 use pipe_ir::program::{Body, Exec, Program};
+use pipe_ir::training::DecayedWeights;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::{Value, ValueKind};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,14 +28,7 @@ pub(crate) enum Compiled {
         scratch: Option<usize>,
     },
     /// The optimizer.
-    Optimizer {
-        /// Bytes of the parameters that it changes.
-        part: Range<usize>,
-        /// Where these begin in the buffer of the parameters, which may hold nothing else.
-        from: usize,
-        /// Their type.
-        dtype: DType,
-    },
+    Optimizer(UpdatedPart),
 }
 
 /// A kernel and, where it has any, its machine code.
@@ -67,10 +61,7 @@ fn executable(program: &Program, exec: &Exec, jit: &mut Jit) -> Result<Compiled,
             "@{} has no body: a schedule without a model runs on the null backend only",
             exec.name()
         ))),
-        Body::Optimizer => {
-            let UpdatedPart { bytes: part, from, dtype } = updated(program, exec);
-            Ok(Compiled::Optimizer { part, from, dtype })
-        }
+        Body::Optimizer => Ok(Compiled::Optimizer(updated(program, exec))),
         Body::Graph(graph) => {
             let launches = plan(graph).kernels.into_iter().map(|kernel| launch(kernel, jit));
             Ok(Compiled::Graph {
@@ -89,6 +80,17 @@ pub struct UpdatedPart {
     pub from: usize,
     /// Their type.
     pub dtype: DType,
+    /// These bytes in pieces, in their order.
+    pub pieces: Vec<Piece>,
+}
+
+/// Some of the bytes that an update changes, from the first of these on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Piece {
+    /// Which.
+    pub bytes: Range<usize>,
+    /// Whether the weights in them decay.
+    pub decays: bool,
 }
 
 /// What an update changes.
@@ -100,7 +102,34 @@ pub fn updated(program: &Program, exec: &Exec) -> UpdatedPart {
     let bytes = exec.chunk.map_or(all, |chunk| chunk.from.to_usize()..chunk.to.to_usize());
     let dtype = parameters.map_or(DType::F32, Value::dtype);
     let from = share.map_or(bytes.start, |_| 0);
-    UpdatedPart { bytes, from, dtype }
+    let pieces = pieces(program, parameters, &bytes);
+    UpdatedPart { bytes, from, dtype, pieces }
+}
+
+/// Takes some bytes of parameters apart where weights that decay and weights that do not are neighbours. What lies
+/// between two tensors goes with the second one, and what lies behind all of them with the last.
+fn pieces(program: &Program, parameters: Option<&Value>, part: &Range<usize>) -> Vec<Piece> {
+    let decayed = program.training.as_ref().map_or(DecayedWeights::All, |training| training.decayed);
+    let mut slots: Vec<_> = parameters.into_iter().flat_map(|value| &value.tensors).collect();
+    slots.sort_by_key(|slot| slot.offset);
+    let ends = slots.into_iter().map(|slot| {
+        let end = slot.offset.to_usize().saturating_add(slot.ty.bytes().to_usize());
+        (end.min(part.end), decayed.contains(slot.whole()))
+    });
+    let (mut pieces, mut done) = (Vec::<Piece>::new(), part.start);
+    for (end, decays) in ends {
+        match pieces.last_mut() {
+            _ if end <= done => continue,
+            Some(last) if last.decays == decays => last.bytes.end = end - part.start,
+            _ => pieces.push(Piece { bytes: done - part.start..end - part.start, decays }),
+        }
+        done = end;
+    }
+    match pieces.last_mut() {
+        Some(last) => last.bytes.end = part.len(),
+        None => pieces.push(Piece { bytes: 0..part.len(), decays: true }),
+    }
+    pieces
 }
 
 /// Whether an update leaves the old version of the weights as it is, and makes the new one in another buffer.

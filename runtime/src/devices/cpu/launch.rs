@@ -1,8 +1,9 @@
 //! Launching: finds the bytes of every operand and calls the kernel.
 
-use super::compile::{Launch, launch};
+use super::compile::{Launch, UpdatedPart, launch};
 use super::jit::Jit;
 use super::number::{Number, with_numbers};
+use super::optimizer::Update;
 use super::rows::{along, gather, norm, series, softmax, sums};
 use super::{attention, copy, foreign, optimizer, routed};
 use crate::devices::cpu::bf16;
@@ -61,13 +62,12 @@ pub fn run_plan(plan: KernelPlan, operands: &[Region]) -> Result<(), RunError> {
     done.map_err(|fault| RunError::Unsupported(fault.to_string()))
 }
 
-/// Updates parameters once from gradients and the state of the optimizer, in this order.
+/// Updates a part of parameters once from gradients and the state of the optimizer, in this order.
 ///
 /// # Errors
 /// None with these operands.
-pub fn run_update(dtype: DType, training: &Training, step: u64, operands: [Region; 3]) -> Result<(), Fault> {
-    let part = 0..operands[0].len();
-    with_numbers!(dtype, N => Launcher::new(false).optimizer::<N>(training, step, (part, 0), operands.into_iter()))
+pub fn run_update(part: &UpdatedPart, training: &Training, step: u64, operands: [Region; 3]) -> Result<(), Fault> {
+    with_numbers!(part.dtype, N => Launcher::new(false).optimizer::<N>(training, step, part, operands.into_iter()))
 }
 
 impl Launcher {
@@ -96,24 +96,25 @@ impl Launcher {
         Ok(())
     }
 
-    /// Updates the parameters in these bytes, which begin there in their buffer; their state is all
-    /// that the buffer of the state holds.
+    /// Updates a part of the parameters; its state is all that the buffer of the state holds.
     pub(super) fn optimizer<T: Number>(
         &mut self,
         training: &Training,
         step: u64,
-        (part, from): (Range<usize>, usize),
+        part: &UpdatedPart,
         mut operands: impl Iterator<Item = Region>,
     ) -> Result<(), Fault> {
         let started = Instant::now();
         let (Some(p), Some(g)) = (operands.next(), operands.next()) else {
             return Err(Fault::new("an update needs parameters and gradients"));
         };
-        let bytes = part.len();
+        let UpdatedPart { bytes: Range { start, end }, from, pieces, .. } = part;
+        let bytes = end - start;
         let state_bytes = bytes * training.optimizer.state_per_parameter() as usize;
         let state = operands.next().unwrap_or(Region::EMPTY).part(0, state_bytes);
-        let (p, g) = (p.part(from, bytes), g.part(part.start, bytes));
-        optimizer::update::<T>(self.arch, training, step, p.numbers_mut(), g.numbers(), state.numbers_mut());
+        let (p, g) = (p.part(*from, bytes), g.part(*start, bytes));
+        let update = Update { training, step, pieces };
+        optimizer::update::<T>(self.arch, update, p.numbers_mut(), g.numbers(), state.numbers_mut());
         if self.profile.is_some() {
             let amount = Amount::of_update(&training.optimizer, (bytes / size_of::<T>()) as u64, bytes as u64);
             self.record("optimizer", started, amount);

@@ -18,7 +18,7 @@ use crate::devices::{Device, Loader};
 use crate::values::init;
 use compile::Compiled;
 pub(crate) use compile::{Executables, compile};
-pub use compile::{UpdatedPart, makes_new_version, updated};
+pub use compile::{Piece, UpdatedPart, makes_new_version, updated};
 pub(crate) use foreign::gemm as library_gemm;
 pub(crate) use jit::Jit;
 pub use lanes::instruction_set;
@@ -106,18 +106,16 @@ impl Device for CpuDevice {
         let regions = operands.iter().map(|buffer| memory.region(places[buffer.index()]));
         match self.executables.get_mut(&exec) {
             Some(Compiled::Graph { launches, scratch }) => self.launcher.graph(launches, *scratch, regions),
-            Some(Compiled::Optimizer { part, from, dtype }) => match &self.shared.program.program().training {
+            Some(Compiled::Optimizer(updated)) => match &self.shared.program.program().training {
                 Some(training) => {
                     let beside = makes_new_version(self.shared.program.program().exec(exec));
                     let mut regions = regions;
                     if let (true, [old, new, ..]) = (beside, operands) {
-                        let all = |buffer: &BufferId| memory.region(places[buffer.index()]).part(0, part.end);
+                        let all = |buffer: &BufferId| memory.region(places[buffer.index()]).part(0, updated.bytes.end);
                         all(new).bytes_mut().copy_from_slice(all(old).bytes());
                         regions.next();
                     }
-                    with_numbers!(dtype, N => {
-                     self.launcher.optimizer::<N>(training, step, (part.clone(), *from), regions)
-                    })
+                    with_numbers!(updated.dtype, N => self.launcher.optimizer::<N>(training, step, updated, regions))
                 }
                 None => Err(Fault::new("an update needs training settings, but the program has none")),
             },

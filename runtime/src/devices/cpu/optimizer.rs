@@ -1,18 +1,49 @@
 //! Optimizer updates, over all parameters of a stage at once.
 
+use super::compile::Piece;
 use super::lanes::kernel;
 use super::number::Number;
-use pipe_ir::training::{LearningRate, Optimizer, Training};
+use pipe_ir::training::{Decay, DecayShape, LearningRate, Optimizer, Training};
 use pulp::Arch;
 
-/// Updates parameters from gradients for a step, counted from 0. `state` holds one or two numbers
-/// per parameter: all first moments (or velocities), then all second moments.
-pub(crate) fn update<T: Number>(arch: Arch, training: &Training, step: u64, p: &mut [T], g: &[T], state: &mut [T]) {
+/// When something is updated, and where.
+#[derive(Clone, Copy)]
+pub(crate) struct Update<'a> {
+    /// The optimizer and its rate.
+    pub(crate) training: &'a Training,
+    /// Counted from 0.
+    pub(crate) step: u64,
+    /// The parameters in pieces.
+    pub(crate) pieces: &'a [Piece],
+}
+
+/// Updates parameters from gradients. `state` holds one or two numbers per parameter: all first moments (or
+/// velocities), then all second moments.
+pub(crate) fn update<T: Number>(arch: Arch, update: Update<'_>, p: &mut [T], g: &[T], state: &mut [T]) {
+    let Update { training, step, pieces } = update;
     let rate = rate(&training.learning_rate, step, training.steps);
-    match training.optimizer {
+    let (first, second) = state.split_at_mut(p.len().min(state.len()));
+    for Piece { bytes, decays } in pieces {
+        let optimizer = if *decays { training.optimizer } else { training.optimizer.without_decay() };
+        let numbers = bytes.start / size_of::<T>()..bytes.end / size_of::<T>();
+        let first = first.get_mut(numbers.clone()).unwrap_or_default();
+        let second = second.get_mut(numbers.clone()).unwrap_or_default();
+        piece(arch, (optimizer, rate, step), &mut p[numbers.clone()], &g[numbers], [first, second]);
+    }
+}
+
+/// Updates parameters of which all decay or none.
+fn piece<T: Number>(
+    arch: Arch,
+    (optimizer, rate, step): (Optimizer, f64, u64),
+    p: &mut [T],
+    g: &[T],
+    [first, second]: [&mut [T]; 2],
+) {
+    match optimizer {
         Optimizer::Sgd { momentum, weight_decay } => {
             let numbers = Sgd { rate: T::of(rate), momentum: T::of(momentum), weight_decay: T::of(weight_decay) };
-            if momentum == 0.0 { plain_sgd(arch, numbers, p, g) } else { momentum_sgd(arch, numbers, p, g, state) }
+            if momentum == 0.0 { plain_sgd(arch, numbers, p, g) } else { momentum_sgd(arch, numbers, p, g, first) }
         }
         Optimizer::AdamW { beta1, beta2, epsilon, weight_decay } => {
             let t = (step + 1) as f64;
@@ -24,8 +55,7 @@ pub(crate) fn update<T: Number>(arch: Arch, training: &Training, step: u64, p: &
                 root: T::of(1.0 / (1.0 - beta2.powf(t)).sqrt()),
                 epsilon: T::of(epsilon),
             };
-            let (m, v) = state.split_at_mut(p.len());
-            adamw(arch, numbers, p, g, m, v);
+            adamw(arch, numbers, p, g, first, second);
         }
         Optimizer::Lion { beta1, beta2, weight_decay } => {
             let numbers = Lion {
@@ -34,21 +64,30 @@ pub(crate) fn update<T: Number>(arch: Arch, training: &Training, step: u64, p: &
                 beta1: (T::of(beta1), T::of(1.0 - beta1)),
                 beta2: (T::of(beta2), T::of(1.0 - beta2)),
             };
-            lion(arch, numbers, p, g, state);
+            lion(arch, numbers, p, g, first);
         }
     }
 }
 
 /// The learning rate of a step, counted from 0, of a run of `steps`.
 pub fn rate(rate: &LearningRate, step: u64, steps: u32) -> f64 {
-    let (step, warmup) = (step as f64, f64::from(rate.warmup));
+    let (step, last, warmup) = (step as f64, f64::from(steps) - 1.0, f64::from(rate.warmup));
     if step < warmup {
         return rate.peak * (step + 1.0) / warmup;
     }
     let Some(minimum) = rate.minimum else { return rate.peak };
-    let length = (f64::from(steps) - 1.0 - warmup).max(1.0);
-    let progress = ((step - warmup) / length).min(1.0);
-    minimum + (rate.peak - minimum) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos())
+    let Decay { shape, over } = rate.decay;
+    let (from, length) = match over {
+        None => (warmup, (last - warmup).max(1.0)),
+        Some(over) if step <= last - f64::from(over) => return rate.peak,
+        Some(over) => (last - f64::from(over), f64::from(over)),
+    };
+    let progress = ((step - from) / length).min(1.0);
+    let above = match shape {
+        DecayShape::Cosine => 0.5 * (1.0 + (std::f64::consts::PI * progress).cos()),
+        DecayShape::Linear => 1.0 - progress,
+    };
+    minimum + (rate.peak - minimum) * above
 }
 
 #[derive(Clone, Copy)]
@@ -126,7 +165,7 @@ kernel! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pipe_ir::training::DataSource;
+    use pipe_ir::training::{DataSource, DecayedWeights};
 
     const WIDTH: usize = 257;
 
@@ -157,11 +196,12 @@ mod tests {
     }
 
     fn training(optimizer: Optimizer) -> Training {
-        let learning_rate = LearningRate { peak: 0.01, warmup: 3, minimum: Some(0.001) };
+        let learning_rate = LearningRate { peak: 0.01, warmup: 3, minimum: Some(0.001), decay: Decay::default() };
         Training {
             steps: 6,
             seed: 0,
             optimizer,
+            decayed: DecayedWeights::Matrices,
             learning_rate,
             data: DataSource::Synthetic,
             init: None,
@@ -174,18 +214,26 @@ mod tests {
     /// Learning rates of the six steps: three of warm-up, then a cosine over three.
     const RATES: [f64; 6] = [0.01 / 3.0, 0.02 / 3.0, 0.01, 0.01, 0.0055, 0.001];
 
-    /// Updates for six steps, and compares with `reference` of (rate, step, p, g, state).
-    fn check(optimizer: Optimizer, n_state: usize, reference: impl Fn(f64, i32, &mut f64, f64, &mut [f64; 2])) {
-        check_to::<f32>(1e-6, optimizer, n_state, &reference);
-        check_to::<f64>(1e-14, optimizer, n_state, &reference);
+    /// Weights between these do not decay.
+    const UNDECAYED: std::ops::Range<usize> = 100..117;
+
+    /// What a step changes of a parameter, by (rate, decay, step, p, g, state).
+    type Reference<'a> = &'a dyn Fn(f64, f64, i32, &mut f64, f64, &mut [f64; 2]);
+
+    /// Updates for six steps, and compares with `reference`, whose decay is 0.1 or nothing.
+    fn check(optimizer: Optimizer, n_state: usize, reference: Reference<'_>) {
+        check_to::<f32>(1e-6, optimizer, n_state, reference);
+        check_to::<f64>(1e-14, optimizer, n_state, reference);
     }
 
-    fn check_to<T: Number>(
-        tolerance: f64,
-        optimizer: Optimizer,
-        n_state: usize,
-        reference: &impl Fn(f64, i32, &mut f64, f64, &mut [f64; 2]),
-    ) {
+    /// All parameters in pieces, of which one does not decay.
+    fn pieces<T>() -> Vec<Piece> {
+        let ends = [0, UNDECAYED.start, UNDECAYED.end, WIDTH].map(|end| end * size_of::<T>());
+        let piece = |(index, ends): (usize, &[usize])| Piece { bytes: ends[0]..ends[1], decays: index != 1 };
+        ends.windows(2).enumerate().map(piece).collect()
+    }
+
+    fn check_to<T: Number>(tolerance: f64, optimizer: Optimizer, n_state: usize, reference: Reference<'_>) {
         let training = training(optimizer);
         let mut parameters = numbers::<T>(1, WIDTH);
         let mut state = vec![T::ZERO; n_state * WIDTH];
@@ -193,9 +241,13 @@ mod tests {
         let mut expected_state = vec![[0.0; 2]; WIDTH];
         for (step, rate) in RATES.into_iter().enumerate() {
             let gradients = numbers::<T>(2 + step as u64, WIDTH);
-            update(Arch::new(), &training, step as u64, &mut parameters, &gradients, &mut state);
-            for ((p, g), state) in expected.iter_mut().zip(exact(&gradients)).zip(&mut expected_state) {
-                reference(rate, step as i32 + 1, p, g, state);
+            let pieces = pieces::<T>();
+            let own = Update { training: &training, step: step as u64, pieces: &pieces };
+            update(Arch::new(), own, &mut parameters, &gradients, &mut state);
+            for (at, ((p, g), state)) in expected.iter_mut().zip(exact(&gradients)).zip(&mut expected_state).enumerate()
+            {
+                let decay = if UNDECAYED.contains(&at) { 0.0 } else { 0.1 };
+                reference(rate, decay, step as i32 + 1, p, g, state);
             }
         }
         assert_close(&parameters, &expected, tolerance);
@@ -208,8 +260,8 @@ mod tests {
     #[test]
     fn adamw() {
         let optimizer = Optimizer::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 };
-        check(optimizer, 2, |rate, count, p, g, [m, v]| {
-            *p -= rate * 0.1 * *p;
+        check(optimizer, 2, &|rate, decay, count, p, g, [m, v]| {
+            *p -= rate * decay * *p;
             *m = 0.9 * *m + 0.1 * g;
             *v = 0.95 * *v + 0.05 * g * g;
             let (m, v) = (*m / (1.0 - 0.9_f64.powi(count)), *v / (1.0 - 0.95_f64.powi(count)));
@@ -219,27 +271,27 @@ mod tests {
 
     #[test]
     fn lion() {
-        check(Optimizer::Lion { beta1: 0.9, beta2: 0.99, weight_decay: 0.1 }, 1, |rate, _, p, g, [m, _]| {
+        check(Optimizer::Lion { beta1: 0.9, beta2: 0.99, weight_decay: 0.1 }, 1, &|rate, decay, _, p, g, [m, _]| {
             let direction = 0.9 * *m + 0.1 * g;
-            *p -= rate * (direction.signum() + 0.1 * *p);
+            *p -= rate * (direction.signum() + decay * *p);
             *m = 0.99 * *m + 0.01 * g;
         });
     }
 
     #[test]
     fn sgd_with_and_without_momentum() {
-        check(Optimizer::Sgd { momentum: 0.0, weight_decay: 0.1 }, 0, |rate, _, p, g, _| {
-            *p -= rate * (g + 0.1 * *p);
+        check(Optimizer::Sgd { momentum: 0.0, weight_decay: 0.1 }, 0, &|rate, decay, _, p, g, _| {
+            *p -= rate * (g + decay * *p);
         });
-        check(Optimizer::Sgd { momentum: 0.9, weight_decay: 0.1 }, 1, |rate, _, p, g, [v, _]| {
-            *v = 0.9 * *v + (g + 0.1 * *p);
+        check(Optimizer::Sgd { momentum: 0.9, weight_decay: 0.1 }, 1, &|rate, decay, _, p, g, [v, _]| {
+            *v = 0.9 * *v + (g + decay * *p);
             *p -= rate * *v;
         });
     }
 
     #[test]
     fn the_rate_warms_up_then_follows_a_cosine_to_its_minimum() {
-        let rate = LearningRate { peak: 0.01, warmup: 3, minimum: Some(0.001) };
+        let rate = LearningRate { peak: 0.01, warmup: 3, minimum: Some(0.001), decay: Decay::default() };
         let check = |rate: &LearningRate, steps, step, expected: f64| {
             let got = super::rate(rate, step, steps);
             assert!((got - expected).abs() < 1e-12, "{got} instead of {expected} at step {step} of {steps}");
@@ -253,12 +305,32 @@ mod tests {
     }
 
     #[test]
+    fn the_rate_falls_along_a_line_or_over_the_last_steps_only() {
+        let check = |shape, over, expected: &[f64]| {
+            let rate = LearningRate { peak: 1.0, warmup: 2, minimum: Some(0.2), decay: Decay { shape, over } };
+            for (step, expected) in expected.iter().enumerate() {
+                let got = super::rate(&rate, step as u64, 8);
+                assert!((got - expected).abs() < 1e-12, "{got} instead of {expected} at step {step}");
+            }
+            assert_eq!(super::rate(&rate, 100, 8), 0.2, "the rate stays where the run goes on");
+        };
+        check(DecayShape::Linear, None, &[0.5, 1.0, 1.0, 0.84, 0.68, 0.52, 0.36, 0.2]);
+        check(DecayShape::Linear, Some(4), &[0.5, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2]);
+        check(DecayShape::Cosine, Some(2), &[0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 0.6, 0.2]);
+        check(DecayShape::Linear, Some(1), &[0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.2]);
+        // All steps behind the warm-up.
+        check(DecayShape::Linear, Some(6), &[0.5, 1.0, 13.0 / 15.0, 11.0 / 15.0, 0.6, 7.0 / 15.0, 1.0 / 3.0, 0.2]);
+    }
+
+    #[test]
     fn no_parameters() {
         for optimizer in [
             Optimizer::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 },
             Optimizer::Sgd { momentum: 0.9, weight_decay: 0.0 },
         ] {
-            update::<f32>(Arch::new(), &training(optimizer), 0, &mut [], &[], &mut []);
+            let pieces = [Piece { bytes: 0..0, decays: true }];
+            let own = Update { training: &training(optimizer), step: 0, pieces: &pieces };
+            update::<f32>(Arch::new(), own, &mut [], &[], &mut []);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Training settings of a pipeline.
 
 use super::number::{outside, whole};
-use pipe_ir::training::{Checkpoint, DataSource, LearningRate, Optimizer, Range, Training};
+use pipe_ir::training::{Checkpoint, DataSource, Decay, DecayedWeights, LearningRate, Optimizer, Range, Training};
 use pipe_model::pipeline::TrainingFiles;
 use pipe_syntax::ast::{Argument, Call, Name, Setting, SettingValue};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
@@ -24,7 +24,8 @@ pub(super) fn training(
 ) -> Option<Training> {
     let mut said: BTreeMap<&str, Span> = BTreeMap::new();
     let (mut data, mut init, mut steps, mut seed, mut optimizer) = (None, None, None, 0, None);
-    let (mut warmup, mut minimum, mut checkpoint) = ((0, span), None, None);
+    let (mut warmup, mut minimum, mut decay, mut checkpoint) = ((0, span), None, None, None);
+    let mut decayed = DecayedWeights::All;
     for setting in settings {
         let (word, place) = (word(&setting.value), setting.span);
         if let Some(first) = said.insert(word, place) {
@@ -46,6 +47,15 @@ pub(super) fn training(
                 warmup = (report.take(whole(expr, values, 0, "`warmup`")).unwrap_or(0), expr.span);
             }
             SettingValue::Minimum(expr) => minimum = report.take(decimal(expr, values)).map(|value| (value, expr.span)),
+            SettingValue::Decay { shape, over } => {
+                let (shape, place) = (*shape, over.as_ref().map_or(place, |over| over.span));
+                let over = over.as_ref().and_then(|over| report.take(whole(over, values, 1, "`over`")));
+                decay = Some((Decay { shape, over }, place));
+            }
+            SettingValue::WeightDecay(weights) => {
+                decayed = *weights;
+                report.extend(settings.iter().filter_map(|setting| nothing_decays(place, setting, values)));
+            }
             SettingValue::Checkpoint { path, every } => {
                 let every = every.as_ref().map(|every| whole(every, values, 1, "`every`"));
                 let every = report.take(every.unwrap_or(Ok(CHECKPOINT_EVERY)))?;
@@ -65,6 +75,16 @@ pub(super) fn training(
     let (steps, (optimizer, peak)) = (steps?, optimizer?);
     if warmup.0 > steps {
         report.add(*outside(warmup.1, format!("the warm-up has {} steps, and the whole run {steps}", warmup.0)));
+    } else if let Some((Decay { over: Some(over), .. }, place)) = decay
+        && over > steps - warmup.0
+    {
+        let (room, message) = (steps - warmup.0, "the learning rate decays over");
+        let whole = if warmup.0 == 0 { String::new() } else { format!(", after {} of warm-up", warmup.0) };
+        let error = *outside(place, format!("{message} {over} steps, and the run has {steps}{whole}"));
+        report.add(match room {
+            0 => error.help("a shorter warm-up leaves steps for it"),
+            _ => error.help(format!("it can decay over {room} steps at most")).edit(place, room.to_string()),
+        });
     }
     if let Some((minimum, place)) = minimum.filter(|(minimum, _)| !(0.0..=peak).contains(minimum)) {
         report.add(*outside(
@@ -72,8 +92,24 @@ pub(super) fn training(
             format!("`minimum` is {minimum}; it must lie between 0 and the learning rate, {peak}"),
         ));
     }
-    let learning_rate = LearningRate { peak, warmup: warmup.0, minimum: minimum.map(|(minimum, _)| minimum) };
-    Some(Training { steps, seed, optimizer, learning_rate, data: data?, init, config: None, checkpoint, model: None })
+    let learning_rate = LearningRate {
+        peak,
+        warmup: warmup.0,
+        minimum: minimum.map(|(minimum, _)| minimum).or(decay.map(|_| 0.0)),
+        decay: decay.map(|(decay, _)| decay).unwrap_or_default(),
+    };
+    Some(Training {
+        steps,
+        seed,
+        optimizer,
+        decayed,
+        learning_rate,
+        data: data?,
+        init,
+        config: None,
+        checkpoint,
+        model: None,
+    })
 }
 
 /// What a file is by its name.
@@ -94,6 +130,8 @@ const fn word(value: &SettingValue) -> &'static str {
         SettingValue::Optimizer(_) => "optimizer",
         SettingValue::Warmup(_) => "warmup",
         SettingValue::Minimum(_) => "minimum",
+        SettingValue::Decay { .. } => "decay",
+        SettingValue::WeightDecay(_) => "weight_decay",
         SettingValue::Checkpoint { .. } => "checkpoint",
     }
 }
@@ -110,6 +148,22 @@ pub(super) fn files(settings: &[Setting]) -> TrainingFiles {
         }
     }
     files
+}
+
+/// A choice of the weights that decay, where the optimizer is asked for no decay at all.
+fn nothing_decays(place: Span, setting: &Setting, values: &Known<'_>) -> Option<Diagnostic> {
+    let SettingValue::Optimizer(call) = &setting.value else { return None };
+    let (optimizer, _) = optimizer_of(call, values).ok()?;
+    let is_named = |argument: &Argument| argument.name.as_ref().is_some_and(|name| name.text == "weight_decay");
+    // A value of 0 that is said may come from a parameter.
+    if optimizer.weight_decay() != 0.0 || call.arguments.iter().any(is_named) {
+        return None;
+    }
+    let name = optimizer.name();
+    let message = format!("`{name}` has a `weight_decay` of 0, so no weights decay");
+    let error = Diagnostic::error(Code::WrongArguments, place, "of which weights decay", message);
+    let help = format!("name the decay in the brackets of the optimizer: `{name}(.., weight_decay = 0.1)`");
+    Some(error.label(call.span, "no `weight_decay` here").help(help))
 }
 
 /// The update rule, and the learning rate after the warm-up, which every optimizer takes first.

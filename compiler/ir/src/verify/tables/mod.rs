@@ -38,6 +38,9 @@ pub(super) fn check(program: &Program, report: &mut Report) {
     if program.training.as_ref().is_some_and(|training| !finite(training)) {
         report.error(Place::Program, "a training setting is infinite or not a number");
     }
+    if let Some(message) = program.training.as_ref().and_then(wrong_decay) {
+        report.error(Place::Program, message);
+    }
     lanes(program, report);
     groups(program, report);
     values(program, report);
@@ -86,6 +89,15 @@ fn idle_stage(program: &Program) -> Option<StageId> {
 fn finite(training: &Training) -> bool {
     let rate = &training.learning_rate;
     training.optimizer.values().into_iter().chain([rate.peak, rate.minimum.unwrap_or(0.0)]).all(f64::is_finite)
+}
+
+/// What is wrong with how the learning rate falls.
+fn wrong_decay(training: &Training) -> Option<&'static str> {
+    match training.learning_rate.minimum {
+        None if !training.learning_rate.decay.is_default() => Some("a learning rate without a minimum does not decay"),
+        _ if training.learning_rate.decay.over == Some(0) => Some("a learning rate decays over 1 step or more"),
+        _ => None,
+    }
 }
 
 fn lanes(program: &Program, report: &mut Report) {

@@ -4,6 +4,7 @@ use super::{Builder, Parts, Rule, unexpected, unquoted};
 use crate::ast::{Call, Limit, Name, PipelineItem, Recomputed, Setting, SettingValue, Subject, TaskNumber};
 use pest::iterators::Pair;
 use pipe_ir::graph::DType;
+use pipe_ir::training::{DecayShape, DecayedWeights};
 
 impl Builder<'_> {
     pub(super) fn pipeline_item(&mut self, pair: Pair<'_, Rule>) -> PipelineItem {
@@ -160,6 +161,15 @@ impl Builder<'_> {
             Rule::set_optimizer => SettingValue::Optimizer(self.call(parts.need())),
             Rule::set_warmup => SettingValue::Warmup(self.expr(parts.need())),
             Rule::set_minimum => SettingValue::Minimum(self.expr(parts.need())),
+            Rule::set_decay => {
+                let word = parts.need();
+                let named = DecayShape::ALL.into_iter().find(|shape| shape.word() == word.as_str());
+                SettingValue::Decay {
+                    shape: named.expect("the grammar knows these shapes"),
+                    over: parts.next().map(|over| self.expr(over)),
+                }
+            }
+            Rule::set_weight_decay => SettingValue::WeightDecay(DecayedWeights::Matrices),
             Rule::set_checkpoint => SettingValue::Checkpoint {
                 path: unquoted(&parts.need()),
                 every: parts.next().map(|every| self.expr(every)),

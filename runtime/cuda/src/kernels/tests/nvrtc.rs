@@ -4,12 +4,12 @@
 //! widths or expressions only is as easy for one as for another: devices share it.
 
 use super::emulated::Compiler;
-use crate::kernels::{Sources, Update};
+use crate::kernels::Sources;
 use pipe_ir::graph::DType;
 use pipe_ir::instruction::Collective;
 use pipe_ir::kernels::{Attention, Derivatives, Gemm, Kernel, Location, Matrix, Storage};
 use pipe_ir::units::Bytes;
-use pipe_runtime::Precision;
+use pipe_runtime::{Piece, Precision, UpdatedPart};
 use std::path::{Path, PathBuf};
 
 /// The library in the folder that `PIPEC_NVRTC` names, or where the loader looks for libraries.
@@ -121,9 +121,10 @@ fn every_kind(layouts: &[Layout]) -> Sources {
                 sources.gemm(&product);
             }
         }
-        let update = Update { dtype, part: 0..64, from: 0, is_beside: false };
+        let all = vec![Piece { bytes: 0..64, decays: true }];
+        let part = UpdatedPart { bytes: 0..64, from: 0, dtype, pieces: all };
         for optimizer in pipe_kernel_cases::optimizers() {
-            sources.optimizer(&optimizer, &update);
+            sources.optimizer(&optimizer, &part, false);
         }
         for collective in [Collective::AllReduce, Collective::ReduceScatter] {
             sources.together(collective, dtype, Bytes(4096), 4);

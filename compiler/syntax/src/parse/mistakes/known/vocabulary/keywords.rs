@@ -13,7 +13,7 @@ use pest::Parser;
 pub(in crate::parse::mistakes) const SPELLING: &[Detector] = &[capital, misspelt, no_value];
 /// Those that know what stands where.
 pub(in crate::parse::mistakes) const DETECTORS: &[Detector] =
-    &[synonym, misspelt_before, value, misplaced, superfluous];
+    &[synonym, misspelt_before, weight_decay, value, misplaced, superfluous];
 
 /// Words that others have for a keyword.
 const SYNONYMS: &[(Within, &[&str], &str)] = &[
@@ -64,13 +64,14 @@ const SYNONYMS: &[(Within, &[&str], &str)] = &[
     (Within::Train, &["random_seed", "rng"], "seed"),
     (Within::Train, &["warmup_steps"], "warmup"),
     (Within::Train, &["min_lr", "minimum_lr"], "minimum"),
+    (Within::Train, &["lr_decay", "lr_schedule", "scheduler"], "decay"),
 ];
 
 /// Words that a place has no line for, with what to write.
 const ELSEWHERE: &[(Within, &[&str], &str)] = &[
     (
         Within::Train,
-        &["lr", "learning_rate", "beta1", "beta2", "weight_decay", "momentum"],
+        &["lr", "learning_rate", "beta1", "beta2", "momentum"],
         "it is an argument of the optimizer: `optimizer adamw(learning_rate = 0.001)`",
     ),
     (Within::Train, &["epochs", "num_epochs"], "training counts steps: `steps 300`"),
@@ -212,6 +213,23 @@ fn no_value(view: &View<'_>) -> Option<Mistake> {
     })
 }
 
+/// `weight_decay 0.1` as a line.
+fn weight_decay(view: &View<'_>) -> Option<Mistake> {
+    let is_number = view.word(0).starts_with(|first: char| first.is_ascii_digit()) || view.word(0) == "=";
+    (view.word(-1) == "weight_decay" && view.expects(&[Rule::decayed]) && is_number).then(|| {
+        let number = view.range(0);
+        let end = resume::statement(view).end.max(number.end);
+        Mistake::new(
+            number.clone(),
+            "not at this place",
+            "a line `weight_decay` says which weights decay, not how much",
+        )
+        .help("how much is an argument of the optimizer: `optimizer adamw(learning_rate = 0.001, weight_decay = 0.1)`")
+        .replace(number.start..end, "matrices")
+        .guess()
+    })
+}
+
 /// What stands at a place that knows few words: what it is called, words of others for them, and help.
 type Values = (&'static [Rule], &'static str, &'static [(&'static str, &'static str)], &'static str);
 
@@ -307,6 +325,12 @@ fn value(view: &View<'_>) -> Option<Mistake> {
                 ("all", "auto"),
             ],
             "the hosts can hold `activations`, `optimizer` and `parameters`, or what `auto` chooses",
+        ),
+        (
+            &[Rule::decay_shape],
+            "decay",
+            &[("cos", "cosine"), ("line", "linear"), ("lin", "linear")],
+            "the learning rate falls along a line (`linear`) or half a `cosine`",
         ),
         (
             &[Rule::kw_synthetic],
