@@ -394,7 +394,6 @@ impl Writing<'_> {
     }
 }
 
-/// Nothing is computed twice in a task.
 #[cfg(test)]
 mod tests {
     use super::{Levels, is_free};
