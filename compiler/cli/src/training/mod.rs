@@ -3,10 +3,13 @@
 pub(crate) mod backend;
 mod bubble;
 pub(crate) mod files;
+pub(crate) mod log;
 mod progress;
 pub(crate) mod resumption;
 
+use crate::output::{self, warn};
 pub(crate) use bubble::{Bubble, BubbleParts};
+use log::{Log, Times};
 use pipe_compiler::analyze::Analysis;
 use pipe_distributed::Job;
 use pipe_ir::program::{Body, Program};
@@ -39,6 +42,8 @@ pub(crate) struct Plan {
     pub(crate) one_by_one: u64,
     /// Whether no progress is shown.
     pub(crate) quiet: bool,
+    /// Where this process writes a row for each step; `None` nowhere.
+    pub(crate) log: Option<PathBuf>,
 }
 
 /// What came of a run.
@@ -73,6 +78,8 @@ pub(crate) struct Finished {
     pub(crate) saved: Option<PathBuf>,
     /// The steps themselves, if they were to be kept.
     pub(crate) trace: Vec<StepReport>,
+    /// Why the log ends early, if it does.
+    pub(crate) log_failed: Option<output::Failure>,
 }
 
 /// Measured memory of a device.
@@ -93,6 +100,8 @@ pub(crate) enum Failure {
     Checkpoint(CheckpointError),
     /// Initial weights could not be read, or do not fit the program.
     Weights(WeightsError),
+    /// The log cannot be written.
+    Log(output::Failure),
 }
 
 impl std::fmt::Display for Failure {
@@ -100,6 +109,7 @@ impl std::fmt::Display for Failure {
         match self {
             Self::Run(error) => error.fmt(f),
             Self::Weights(error) => error.fmt(f),
+            Self::Log(failure) => failure.fmt(f),
             Self::Checkpoint(error) => match resumption::accepted_by(error) {
                 None => error.fmt(f),
                 Some(options) => write!(f, "{error}: {options}"),
@@ -217,17 +227,28 @@ pub(crate) fn train(
 ) -> Result<Finished, Failure> {
     let progress = Progress::new(run.program(), plan, first_step);
     let mut tally = Tally::new(run.program(), first_step);
+    let tokens = if plan.computes { tokens_per_step(run.program()) } else { 0 };
+    let open = |path: &PathBuf| Log::open(path, run.program(), first_step, tokens);
+    let mut log = plan.log.as_ref().map(open).transpose().map_err(Failure::Log)?;
     let start = Instant::now();
     let stride = u64::from(run.program().n_steps);
     let mut done = first_step;
     while done < plan.steps && !stop()? {
         home.map_or(Ok(()), Home::is_own)?;
         let is_apart = plan.one_by_one > 0 && ((done - first_step) / stride).is_multiple_of(plan.one_by_one);
+        let began = start.elapsed();
         let step = run.step_at(done, if is_apart { Pace::OneByOne } else { Pace::Usual })?;
         done += stride;
+        let elapsed = start.elapsed();
         let losses = if plan.computes { step.step_losses(run.program()) } else { Vec::new() };
         tally.count(&step, &losses);
-        progress.step(done, losses.last().copied(), start.elapsed());
+        progress.step(done, losses.last().copied(), elapsed);
+        let times = Times { elapsed, took: elapsed - began };
+        if let Some(Err(failure)) = log.as_mut().map(|log| log.write(done, stride, &losses, times)) {
+            // What the run learns is worth more than its log.
+            warn(&format!("the log ends before step {done}, and the run goes on: {failure}"));
+            (tally.run.log_failed, log) = (Some(failure), None);
+        }
         if plan.keep_trace {
             tally.run.trace.push(step);
         }

@@ -332,6 +332,7 @@ fn train(run: &mut Run, steps: Range<u64>, roles: Roles, session: &Session<'_>) 
         computes: true,
         one_by_one: if roles.are_shared { roles.every() as u64 } else { 0 },
         quiet: session.is_quiet(),
+        log: None,
     };
     let finished = training::train(run, steps.start, &plan, None, &mut || Ok(false));
     finished.map(|finished| finished.trace).map_err(|failure| failure.to_string())

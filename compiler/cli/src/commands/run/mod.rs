@@ -17,9 +17,9 @@ use crate::ranks::session::Session;
 use crate::ranks::{self, RankArguments};
 use crate::trace::{self, run::TracedRun};
 use crate::training::backend::{self, BackendChoice, Products};
-use crate::training::files;
 use crate::training::resumption::ResumeArguments;
 use crate::training::{self, Bubble, Finished, Plan, Sizes, tokens_per_step};
+use crate::training::{files, log};
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::report::lanes::{LaneReport, carriage};
 use pipe_compiler::report::{bubble_of, mean_bubble_of};
@@ -46,6 +46,7 @@ Examples:
   pipec run examples/shakespeare.pipe
   pipec run examples/shakespeare.pipe --steps 20 --trace run.trace.json
   pipec run examples/shakespeare.pipe --resume
+  pipec run examples/shakespeare.pipe --log run.csv   # a row for each step; also run.jsonl
   torchrun --no-python --nproc-per-node 4 pipec run x.pipe   # a process and a GPU per device
   srun -n 16 --gpus-per-task 1 pipec run x.pipe              # the same on hosts that Slurm gives
   mpirun -n 4 pipec run examples/shakespeare.pipe   # a process per device, on one host or several
@@ -71,6 +72,11 @@ pub(crate) struct Arguments {
     /// Writes what ran when as trace-event JSON, for Perfetto
     #[arg(long, value_name = "PATH")]
     trace: Option<PathBuf>,
+    /// Writes a row for each step as it is done: loss, learning rate, tokens and seconds so far, tokens per second.
+    /// The ending says how: `run.csv`, or `run.jsonl` for lines of JSON. With `--resume`, rows of the steps that are
+    /// done again are replaced
+    #[arg(long, value_name = "PATH")]
+    log: Option<PathBuf>,
     #[command(flatten)]
     resume: ResumeArguments,
     /// Folder of checkpoints, instead of the pipeline's (`checkpoints/<name>` where it names none)
@@ -187,12 +193,12 @@ impl Arguments {
             n_ranks: session.n_ranks(),
             resident,
         };
-        self.conclude(&circumstances, &finished)
+        self.conclude(&circumstances, finished)
     }
 
     /// Writes and says what came of a run.
-    fn conclude(&self, circumstances: &Circumstances<'_>, finished: &Finished) -> Result<Outcome, Failure> {
-        let summary = Summary::new(circumstances, finished);
+    fn conclude(&self, circumstances: &Circumstances<'_>, finished: Finished) -> Result<Outcome, Failure> {
+        let summary = Summary::new(circumstances, &finished);
         if self.target.format() == Format::Json {
             let text = serde_json::to_string_pretty(&summary).map_err(|error| Failure::Usage(error.to_string()))?;
             print(&(text + "\n"))?;
@@ -202,11 +208,14 @@ impl Arguments {
                 print_page(&format!("\n{kernels}"))?;
             }
         }
-        // Last: the summary must appear even if the trace cannot be written.
+        // Last: the summary must appear even if the trace or the log could not be written.
         if let Some(path) = &self.trace {
             let Circumstances { program, n_ranks, .. } = *circumstances;
             let ran = TracedRun { program, n_ranks, first_step: finished.first_step, steps: &finished.trace };
             write_with(path, |out| trace::run::write(&ran, out))?;
+        }
+        if let Some(failure) = finished.log_failed {
+            return Err(failure);
         }
         Ok(if summary.ok { Outcome::Accepted } else { Outcome::Rejected })
     }
@@ -220,6 +229,9 @@ impl Arguments {
             // Better now than after the run.
             can_write(path)?;
         }
+        if let Some(path) = self.log.as_ref().filter(|_| session.speaks()) {
+            log::check(path)?;
+        }
         let backend = session.backend(program.program());
         let is_for_gpus = self.products != Products::Fp32 || self.no_capture || self.no_cublas;
         if !backend.is_gpu() && is_for_gpus {
@@ -227,7 +239,7 @@ impl Arguments {
                 "`--products`, `--no-capture` and `--no-cublas` are for GPUs, and none runs this: products are computed as they are",
             );
         }
-        let plan = self.plan(program.program(), backend, session.is_quiet());
+        let plan = self.plan(program.program(), backend, session);
         if self.resume.from == Some(None) && plan.checkpoints.is_none() {
             let message = "this run has no folder of checkpoints: `--resume PATH` names one";
             return Err(Failure::Usage(message.to_owned()));
@@ -287,7 +299,7 @@ impl Arguments {
         }
     }
 
-    fn plan(&self, program: &Program, backend: Backend, quiet: bool) -> Plan {
+    fn plan(&self, program: &Program, backend: Backend, session: &Session<'_>) -> Plan {
         let training = program.training.as_ref();
         let settings = training.and_then(|training| training.checkpoint.as_ref());
         let folder = || {
@@ -304,7 +316,8 @@ impl Arguments {
             keep_trace: self.trace.is_some(),
             computes: backend.computes(),
             one_by_one: 0,
-            quiet,
+            quiet: session.is_quiet(),
+            log: self.log.clone().filter(|_| session.speaks()),
         }
     }
 
