@@ -140,6 +140,7 @@ fn groups_go_with_all_else() {
         "devices 2 offload parameters schedule 1f1b",
         "devices 2 offload activations schedule 1f1b",
         "devices 2 schedule seq_1f1b",
+        "devices 1 schedule seq_1f1b(slices = 4)",
         "devices 2 schedule interleaved_1f1b(chunks = 2)",
         "devices 2 frozen s if s == 0 schedule 1f1b",
     ];

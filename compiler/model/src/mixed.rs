@@ -70,18 +70,17 @@ fn node(tape: &mut Tape, node: &Node, inputs: Vec<NodeId>) -> NodeId {
             let result = tape.push(node.op.clone(), vec![x], node.ty.clone());
             tape.stored(result)
         }
+        // What members have of a product is added up before it is rounded.
+        Class::Exchange => {
+            let x = tape.unrounded(inputs[0]);
+            let result = tape.push(node.op.clone(), vec![x], node.ty.clone());
+            if x == inputs[0] { result } else { tape.stored(result) }
+        }
         Class::View | Class::Join if is_alike => {
             let ty = TensorType { dtype: tape.ty(inputs[0]).dtype, shape: node.ty.shape.clone() };
             tape.push(node.op.clone(), inputs, ty)
         }
-        Class::Source
-        | Class::Elementwise
-        | Class::Sum
-        | Class::View
-        | Class::Join
-        | Class::Rows
-        | Class::Indexed
-        | Class::Exchange => {
+        Class::Source | Class::Elementwise | Class::Sum | Class::View | Class::Join | Class::Rows | Class::Indexed => {
             let inputs = inputs.into_iter().map(|input| tape.computed(input)).collect();
             tape.push(node.op.clone(), inputs, node.ty.clone())
         }
@@ -97,6 +96,21 @@ impl Tape {
     /// A tensor as it is computed with.
     pub(super) fn computed(&mut self, x: NodeId) -> NodeId {
         self.converted(x, self.precision())
+    }
+
+    /// A tensor as it was computed, where all that was done since is that it was rounded and seen otherwise; else as it
+    /// is computed with.
+    pub(super) fn unrounded(&mut self, x: NodeId) -> NodeId {
+        let Node { op, inputs, ty } = self.node(x).clone();
+        match op {
+            Op::Convert if ty.dtype == self.storage() => self.computed(inputs[0]),
+            op if op.class() == Class::View && ty.dtype == self.storage() => {
+                let source = self.unrounded(inputs[0]);
+                let ty = TensorType { dtype: self.precision(), shape: ty.shape };
+                self.push(op, vec![source], ty)
+            }
+            _ => self.computed(x),
+        }
     }
 
     /// A tensor of numbers as one of another type; indices stay indices. What was widened is not

@@ -101,7 +101,7 @@ pub(super) fn derivative(tape: &mut Tape, node: NodeId, position: usize, dy: Nod
             whole(tape.shaped(Op::CrossEntropyGrad, &[inputs[0], inputs[1], dy], &shape))
         }
         Op::Vary => {
-            let dy = tape.computed(dy);
+            let dy = tape.unrounded(dy);
             let shape = tape.shape(dy).to_vec();
             whole(tape.shaped(Op::AllReduce, &[dy], &shape))
         }

@@ -66,10 +66,11 @@ pub(super) fn split_of_weight(
     let value = evaluator.value(&written.axis);
     let axis = evaluator.integer((value, written.axis.span))?;
     let rank = i64::try_from(ty.shape.len()).unwrap_or(i64::MAX);
-    let Some(axis) = u32::try_from(axis).ok().filter(|axis| i64::from(*axis) < rank) else {
+    let counted = if axis < 0 { rank.saturating_add(axis) } else { axis };
+    let Some(axis) = u32::try_from(counted).ok().filter(|axis| i64::from(*axis) < rank) else {
         let message = format!("there is no axis {axis} in a weight with {rank} of them");
         let error = Diagnostic::error(Code::OutOfRange, written.axis.span, "this axis", message);
-        return evaluator.fail(error.help("axes count from 0"));
+        return evaluator.fail(error.help("axes count from 0, and from -1 backwards"));
     };
     let Some(expr) = &written.blocks else { return Ok(Split { axis, blocks: 1, members: 1 }) };
     let value = evaluator.value(expr);

@@ -73,7 +73,7 @@ pub(super) fn of_model(model: &Model, members: u64) -> Result<Model, Diagnostic>
         let inputs = layer.inputs.iter().map(|input| outputs[*input]).collect();
         let tape = Tape::new(layer.tape.storage());
         let mut dividing = Dividing { whole: layer, members, inputs, weights, tape, images: Vec::new() };
-        dividing.run();
+        dividing.run()?;
         let is_loss = index + 1 == model.layers.len();
         let (layer, state) = dividing.finish(is_loss);
         outputs.push(state);
@@ -81,6 +81,8 @@ pub(super) fn of_model(model: &Model, members: u64) -> Result<Model, Diagnostic>
     }
     Ok(own)
 }
+
+const HELP: &str = "choose a `tensor` that divides it, or sizes that `tensor` divides";
 
 /// The weights of a member. What is tied is divided as its owner is.
 fn weights(model: &Model, layer: &Layer, members: u64) -> Result<Vec<Weight>, Diagnostic> {
@@ -92,12 +94,12 @@ fn weights(model: &Model, layer: &Layer, members: u64) -> Result<Vec<Weight>, Di
         let Some(Split { axis, blocks, .. }) = weight.split else { return Ok(weight.clone()) };
         let size = weight.ty.shape[axis as usize];
         if size % (blocks * members) != 0 {
-            let of_blocks = if blocks > 1 { format!("{blocks} blocks of ") } else { String::new() };
             let (name, each) = (format!("{}.{}", layer.name, weight.name), size / blocks);
+            let sizes = if blocks > 1 { format!("{blocks} blocks of {each}") } else { format!("size {each}") };
             let message =
-                format!("`{name}` is split along {of_blocks}{each}, which {members} devices cannot divide evenly");
+                format!("`{name}` is split along axis {axis}, of {sizes}, which {members} devices cannot do evenly");
             let error = Diagnostic::error(Code::CannotSplit, layer.span, "a weight of this layer", message);
-            return Err(error.help("choose a `tensor` that divides it, or sizes that `tensor` divides"));
+            return Err(error.help(HELP));
         }
         let mut ty = weight.ty.clone();
         ty.shape[axis as usize] = size / members;
@@ -119,20 +121,27 @@ struct Dividing<'a> {
 }
 
 impl Dividing<'_> {
-    fn run(&mut self) {
+    fn run(&mut self) -> Result<(), Diagnostic> {
         for id in self.whole.tape.ids() {
             let node = self.whole.tape.node(id);
             let mut own = match self.whole.tape.leaf_of(id) {
                 Some(leaf) => self.leaf(leaf, &node.ty),
                 None => rule(self, node),
             };
-            if let Some(axis) =
-                self.whole.tape.split_of(id).filter(|axis| node.ty.shape[*axis].is_multiple_of(self.members))
-            {
+            if let Some(axis) = self.whole.tape.split_of(id) {
+                let (size, members) = (node.ty.shape[axis], self.members);
+                if !size.is_multiple_of(members) {
+                    let message = format!(
+                        "`split` divides axis {axis}, of size {size}, which {members} devices cannot do evenly"
+                    );
+                    let error = Diagnostic::error(Code::CannotSplit, self.whole.span, "in this layer", message);
+                    return Err(error.help(HELP));
+                }
                 own = self.part(own, Along::axis(axis), &node.ty.shape);
             }
             self.images.push(own);
         }
+        Ok(())
     }
 
     fn leaf(&mut self, leaf: Leaf, ty: &TensorType) -> Own {

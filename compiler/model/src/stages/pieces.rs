@@ -246,13 +246,12 @@ impl Cutting<'_> {
     }
 
     /// What an operand of the whole task is to a piece: what is written piece by piece is updated by later ones.
-    fn access(&self, value: ValueId, level: u32) -> Access {
-        let position = self.exec.operands.iter().position(|operand| operand.value == value);
-        let own = position.map(|position| self.exec.operands[position].access);
-        if own != Some(Access::Write) {
-            return own.unwrap_or(Access::Write);
+    fn access(&self, position: u32, level: u32) -> Access {
+        let own = self.exec.operands[position as usize].access;
+        if own != Access::Write {
+            return own;
         }
-        let stores = self.graph.stores.iter().filter(|store| Some(store.operand as usize) == position);
+        let stores = self.graph.stores.iter().filter(|store| store.operand == position);
         let first = stores.map(|store| self.levels.there(self.graph, source(self.graph, store.node))).min();
         if first.is_some_and(|first| first < level) { Access::Update } else { Access::Write }
     }
@@ -369,7 +368,7 @@ impl Writing<'_> {
     fn store(&mut self, store: &Store) {
         let node = self.image(store.node);
         let own = self.cutting.exec.operands[store.operand as usize];
-        let access = self.cutting.access(own.value, self.level);
+        let access = self.cutting.access(store.operand, self.level);
         let operand = self.operand(own, access);
         self.graph.stores.push(Store { node, operand, ..store.clone() });
     }

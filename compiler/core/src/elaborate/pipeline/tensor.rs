@@ -29,7 +29,11 @@ pub(super) fn tensor(
         (None, Some((expr, span))) => (report.take(exact(expr, known))?, span),
         (None, None) => return of_config,
     };
-    Some((report.take(within("tensor", value, 1..=MOST, span))?, span))
+    if let (Some((_, first)), Some((_, second))) = (of_config, written) {
+        let error = Diagnostic::error(Code::RepeatedItem, second, "given again", "`tensor` is given twice");
+        report.add(error.label(first, "given first").help("leave one of them out"));
+    }
+    Some((report.take(within("devices of a group", value, 1..=MOST, span))?, span))
 }
 
 /// Refuses to divide what is not there, or more devices than there may be.
