@@ -124,7 +124,7 @@ pub(super) fn elaborate(
         let graph = transformer::graph_call(files, (call, items.precision), request, &known, &mut report);
         (model, of_config) = graph.map_or((None, None), |(call, tensor)| (Some(call), tensor));
     }
-    let tensor = (items.tensor, of_config);
+    let tensor = (items.tensor, of_config, items.config.is_some());
     let mut tensor = tensor::tensor(tensor, (declared.name.span, request, &known), &mut report);
     let of_graph = items.model.or(items.trained);
     let model_line = of_graph.or(items.config);

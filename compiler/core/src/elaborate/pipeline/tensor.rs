@@ -20,11 +20,13 @@ type Placed = Option<(u32, Span)>;
 
 /// What the caller sets, or else the line says, or else the brackets of a `config.json` that is trained.
 pub(super) fn tensor(
-    (written, of_config): (Option<(&Expr, Span)>, Placed),
+    (written, of_config, is_by_sizes): (Option<(&Expr, Span)>, Placed, bool),
     (span, request, known): (Span, &Request, &Known<'_>),
     report: &mut Report,
 ) -> Placed {
-    let (value, span) = match (setting(request, "tensor"), written) {
+    // Of a `config.json` that is known by its sizes, the value is a setting of the model.
+    let set = setting(request, "tensor").filter(|_| !is_by_sizes);
+    let (value, span) = match (set, written) {
         (Some(value), _) => (value, written.map_or(span, |(_, span)| span)),
         (None, Some((expr, span))) => (report.take(exact(expr, known))?, span),
         (None, None) => return of_config,
