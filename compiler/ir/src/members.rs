@@ -3,8 +3,8 @@
 //! Every member runs the list of its device, with the members at its place of other devices as peers. So a step of a
 //! program in which one device does something is a step of this one in which all its members do, and a collective of
 //! the members of a device has all of them at the same place of the same list: what was proved of the program, that
-//! nobody waits forever and what is alive when, holds of this one. Graphs are those of each member by
-//! [`crate::graph::Graph::of_member`].
+//! nobody waits forever and what is alive when, holds of this one. [`crate::graph::Graph::of_member`]
+//! makes the graph of each member.
 
 use crate::ids::{DeviceId, ExecId, GroupId, ValueId};
 use crate::instruction::Instruction;
@@ -22,7 +22,7 @@ impl Program {
         device.0 % self.members()
     }
 
-    /// The program in which each member is a device: those of device 0 first.
+    /// The program with one device for each member. The members of device 0 come first.
     #[must_use]
     pub(crate) fn of_members(&self) -> Self {
         let members = self.members();
@@ -31,7 +31,7 @@ impl Program {
         }
         let mut all = Self { groups: Vec::new(), devices: Vec::new(), ..self.clone() };
         let own = |device: DeviceId, member: u32| DeviceId(device.0 * members + member);
-        // By group: its number for member 0, and whether those of the other members follow it.
+        // By group: the number of its first group here, and whether each member has a group of its own.
         let mut groups = Vec::with_capacity(self.groups.len());
         for group in &self.groups {
             groups.push((all.groups.len(), group.len() > 1));
@@ -132,7 +132,7 @@ impl<G: Fn(GroupId) -> GroupId, P: Fn(DeviceId) -> DeviceId> Member<G, P> {
     }
 }
 
-/// Puts the row of a member into a table: that of the first member stays where it is.
+/// Puts the row of a member into a table. The first member replaces the row of the program; others append.
 fn place<T, I>(table: &mut Vec<T>, index: usize, member: u32, row: T, id: impl Fn(usize) -> I) -> I {
     if member == 0 {
         table[index] = row;

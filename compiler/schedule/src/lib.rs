@@ -7,7 +7,6 @@ pub mod bounds;
 pub mod check;
 pub mod dependencies;
 pub mod dispatch;
-pub mod groups;
 pub mod memory_limit;
 pub mod order;
 pub mod parts;

@@ -136,8 +136,8 @@ impl Log {
         Ok(Self { path: path.to_owned(), file, form, length, tokens_per_step, rate })
     }
 
-    /// Writes the rows of `n_steps` steps, of which `done` is the last. Fails if the file cannot take them; it then has
-    /// none of them.
+    /// Writes one row for each of `n_steps` steps; `done` is the last step. Fails if the file cannot be written, and
+    /// then leaves no part of these rows behind.
     pub(super) fn write(&mut self, done: u64, n_steps: u64, losses: &[f64], times: Times) -> Result<(), Failure> {
         let computes = !losses.is_empty();
         let rounded = |value: f64, digits: f64| (value * digits).round() / digits;

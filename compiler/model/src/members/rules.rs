@@ -294,10 +294,15 @@ fn concat(own: &mut Dividing<'_>, node: &Node, inputs: &[Own], axis: usize) -> O
         State::Part(along) if along.axis != axis => Some(along),
         _ => None,
     })?;
+    Some(on_parts(own, node, inputs, along))
+}
+
+/// The operation on the parts of all its inputs along an axis.
+fn on_parts(own: &mut Dividing<'_>, node: &Node, inputs: &[Own], along: Along) -> Own {
     let parts =
         node.inputs.iter().zip(inputs).map(|(id, input)| own.part(*input, along, own.whole.tape.shape(*id)).node);
     let parts = parts.collect();
-    Some(own.push(&node.op, parts, &node.ty, State::Part(along)))
+    own.push(&node.op, parts, &node.ty, State::Part(along))
 }
 
 /// Rows of a table of which members have rows, or columns.
@@ -356,10 +361,7 @@ fn rows(own: &mut Dividing<'_>, node: &Node, inputs: &[Own]) -> Option<Own> {
         State::Part(along) if along.axis + 1 < node.ty.shape.len() => Some(along),
         _ => None,
     })?;
-    let parts =
-        node.inputs.iter().zip(inputs).map(|(id, input)| own.part(*input, along, own.whole.tape.shape(*id)).node);
-    let parts = parts.collect();
-    Some(own.push(&node.op, parts, &node.ty, State::Part(along)))
+    Some(on_parts(own, node, inputs, along))
 }
 
 /// The same with gains and biases, which every member has, and masked softmax.

@@ -73,9 +73,9 @@ pub(super) fn check(
     let all = schedule.n_devices() as u64 * u64::from(members);
     if all > u64::from(MAX_DEVICES) {
         let message = format!(
-            "{} devices with {members} behind each are {all}, and the most are {MAX_DEVICES}",
+            "{} groups of {members} devices are {all} devices; at most {MAX_DEVICES} are accepted",
             schedule.n_devices()
         );
-        refuse("so many behind each", message, "take fewer");
+        refuse("the size of each group", message, "use smaller groups, or fewer devices");
     }
 }

@@ -161,7 +161,7 @@ fn nothing_decays(place: Span, setting: &Setting, values: &Known<'_>) -> Option<
     }
     let name = optimizer.name();
     let message = format!("`{name}` has a `weight_decay` of 0, so no weights decay");
-    let error = Diagnostic::error(Code::WrongArguments, place, "of which weights decay", message);
+    let error = Diagnostic::error(Code::WrongArguments, place, "no effect", message);
     let help = format!("name the decay in the brackets of the optimizer: `{name}(.., weight_decay = 0.1)`");
     Some(error.label(call.span, "no `weight_decay` here").help(help))
 }

@@ -1,5 +1,6 @@
 // AdamW (arXiv 1711.05101, Algorithm 2) in one pass: m = b1 m + c1 g; v = b2 v + c2 g g; p = keep p + rate m / (root sqrt(v) + epsilon), where c = 1 - b, `rate`
-// is minus the learning rate over 1 - b1^t, and `root` corrects v. `keep` is 1 where weights do not decay. The old parameters may be the new ones.
+// is minus the learning rate over 1 - b1^t, and `root` corrects v. `keep` is 1 where weights do not decay.
+// The old parameters may be the new ones.
 // Every operation is rounded for itself: the bits are those of the CPU.
 extern "C" __global__ void __launch_bounds__(256)
 adamw_REAL(const REAL* old, REAL* p, const REAL* g, REAL* m, REAL* v, const StepNumbers* step, u64 count, u32 decays, REAL b1, REAL c1, REAL b2, REAL c2, REAL epsilon) {

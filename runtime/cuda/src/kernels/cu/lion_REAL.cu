@@ -1,4 +1,5 @@
-// Lion (arXiv 2302.06675, Algorithm 2) in one pass: p = keep p - rate sign(b1 m + c1 g); m = b2 m + c2 g, where c = 1 - b, and `keep` is 1 where weights do not decay.
+// Lion (arXiv 2302.06675, Algorithm 2) in one pass: p = keep p - rate sign(b1 m + c1 g); m = b2 m + c2 g,
+// where c = 1 - b, and `keep` is 1 where weights do not decay.
 // The old parameters may be the new ones. Every operation is rounded for itself: the bits are those of the CPU.
 extern "C" __global__ void __launch_bounds__(256)
 lion_REAL(const REAL* old, REAL* p, const REAL* g, REAL* m, const StepNumbers* step, u64 count, u32 decays, REAL b1, REAL c1, REAL b2, REAL c2) {
