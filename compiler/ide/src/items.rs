@@ -215,6 +215,7 @@ impl Walker {
             PipelineItem::Cut { layers, .. } => self.values(layers),
             PipelineItem::Zero { stage, .. } => self.value(stage),
             PipelineItem::Tensor { members, .. } => self.value(members),
+            PipelineItem::Data { pipelines, .. } => self.value(pipelines),
             PipelineItem::Phase(phase) => {
                 let outside = self.schedule;
                 self.schedule = self.schedule_of(&phase.items).or(outside);

@@ -84,6 +84,8 @@ codes! {
     TooFewLayers "too-few-layers"
     /// `tensor` puts devices behind each device, and they cannot divide its tensors.
     CannotSplit "cannot-split"
+    /// `data` puts pipelines side by side, and what they have cannot stand several times.
+    CannotReplicate "cannot-replicate"
     /// A pipeline gives its stages other numbers of layers than the model and the schedule have.
     WrongCut "wrong-cut"
     /// A task of a frozen stage, which has none of its kind, or a weight that it shares with a stage that trains.

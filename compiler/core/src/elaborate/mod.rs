@@ -72,10 +72,11 @@ pub fn schedule_of<'a>(
 }
 
 /// Whether a pipeline names the microbatches that recompute, or the parts of stages, which a block of whole stages does
-/// not place. A block then proves nothing for other numbers of microbatches.
+/// not place, or stands several times side by side. A block then proves nothing for other numbers of microbatches.
 pub fn is_of_one_number(files: &Files, request: &Request) -> bool {
     let Ok(target::Target::Pipeline(declared)) = target::choose(files, request) else { return false };
-    if declared.items.iter().any(|item| matches!(item, PipelineItem::Parts(_))) {
+    let is_parts = |item: &PipelineItem| matches!(item, PipelineItem::Parts(_));
+    if declared.items.iter().any(is_parts) || pipeline::is_repeated(declared, request) {
         return true;
     }
     let names_it =

@@ -17,8 +17,8 @@ use pipe_syntax::suggest;
 
 /// Parameters that every target has.
 const ALWAYS: [&str; 2] = ["devices", "microbatches"];
-/// What pipelines have beside, where tensors may be divided.
-const TENSOR: &str = "tensor";
+/// What pipelines have beside: how many devices divide each tensor, and how many pipelines divide the batch.
+const PARALLEL: [&str; 2] = ["tensor", "data"];
 /// What those have beside whose blocks run on across steps.
 const STEPS: &str = "steps";
 
@@ -43,7 +43,7 @@ pub(super) fn check_settings(files: &Files, target: Target<'_>, request: &Reques
             &schedule.name
         }
         Target::Pipeline(pipeline) => {
-            known.push(TENSOR);
+            known.extend(PARALLEL);
             for item in &pipeline.items {
                 if let PipelineItem::Config(_) = item {
                     known.extend(SETTINGS.iter().map(|setting| setting.name));

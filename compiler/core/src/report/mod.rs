@@ -145,6 +145,9 @@ pub struct Sizes {
     /// How many devices each of them is, where that is a tensor-parallel group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tensor: Option<u32>,
+    /// In how many pipelines side by side, where there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<u32>,
     /// Number of stages.
     pub stages: Option<usize>,
     /// Number of parts of all stages, if stages have parts.
@@ -270,6 +273,7 @@ impl Report {
         self.sizes = Sizes {
             devices: Some(schedule.n_devices()),
             tensor: pipeline.map(Pipeline::members).filter(|members| *members > 1),
+            data: pipeline.map(|pipeline| pipeline.data).filter(|pipelines| *pipelines > 1),
             stages: Some(schedule.n_whole_stages()),
             parts: (!schedule.parts.is_empty()).then(|| schedule.parts.count()),
             steps: Some(schedule.n_steps()),
@@ -428,6 +432,7 @@ impl Report {
         self.sizes = Sizes {
             devices: Some(program.devices.len()),
             tensor: Some(program.members()).filter(|members| *members > 1),
+            data: None,
             stages: Some(program.n_stages as usize),
             parts: None,
             steps: Some(program.n_steps),

@@ -1,7 +1,8 @@
 //! What a pipeline may choose beside its schedule: frozen stages, recomputation, offload, ZeRO, and what an activation
-//! counts; and groups of devices that divide stages.
+//! counts; groups of devices that divide stages, and pipelines side by side.
 
 pub mod activation;
+mod data;
 pub mod freeze;
 pub mod frozen;
 mod groups;

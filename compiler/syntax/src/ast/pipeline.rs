@@ -94,6 +94,13 @@ pub enum PipelineItem {
         /// The whole line.
         span: Span,
     },
+    /// `data 2`.
+    Data {
+        /// How many pipelines there are side by side.
+        pipelines: Expr,
+        /// The whole line.
+        span: Span,
+    },
     /// `activation F[0] = 1.5, W = 11 / 30`.
     Activation {
         /// Of `F`, `W`, or `W[0..4]` of some stages.

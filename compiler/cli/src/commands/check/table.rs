@@ -51,8 +51,12 @@ fn heading(report: &Report, colours: bool) -> String {
         (sizes.devices, sizes.stages, sizes.microbatches, sizes.tasks)
     {
         let steps = sizes.steps.filter(|steps| *steps > 1).map(|steps| count(steps as usize, "step"));
-        let of_group = |tensor: u32| format!("{} of {}", count(devices, "group"), count(tensor as usize, "device"));
-        let mut counts = vec![sizes.tensor.map_or_else(|| count(devices, "device"), of_group), count(stages, "stage")];
+        let pipelines = sizes.data.map_or(1, |pipelines| pipelines as usize);
+        let own = devices / pipelines;
+        let of_group = |tensor: u32| format!("{} of {}", count(own, "group"), count(tensor as usize, "device"));
+        let of_pipeline = sizes.tensor.map_or_else(|| count(own, "device"), of_group);
+        let side_by_side = |_| format!("{} of {of_pipeline}", count(pipelines, "pipeline"));
+        let mut counts = vec![sizes.data.map_or(of_pipeline.clone(), side_by_side), count(stages, "stage")];
         counts.extend(sizes.parts.map(|parts| count(parts, "part")));
         counts.push(count(microbatches as usize, "microbatch"));
         counts.extend(sizes.slices.map(|slices| format!("in {} each", count(slices as usize, "slice"))));

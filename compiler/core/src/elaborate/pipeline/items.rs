@@ -30,6 +30,8 @@ pub(super) struct Items<'a> {
     pub(super) offload: offload::PlacedOffload,
     pub(super) zero: Option<(&'a Expr, Span)>,
     pub(super) tensor: Option<(&'a Expr, Span)>,
+    /// How many pipelines there are side by side.
+    pub(super) data: Option<(&'a Expr, Span)>,
     pub(super) activation: Option<(activation::Line<'a>, Span)>,
     pub(super) cost: Option<(&'a [ast::TaskNumber], Span)>,
     pub(super) train: Option<(&'a [ast::Setting], Span)>,
@@ -90,6 +92,10 @@ pub(super) fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> 
             PipelineItem::Tensor { members, span } => {
                 items.tensor = Some((members, *span));
                 ("tensor", *span)
+            }
+            PipelineItem::Data { pipelines, span } => {
+                items.data = Some((pipelines, *span));
+                ("data", *span)
             }
             PipelineItem::Activation { shares, span } => {
                 items.activation = Some((shares, *span));

@@ -3,6 +3,8 @@
 mod activation;
 mod costs;
 mod cut;
+mod data;
+mod degrees;
 mod devices;
 mod frozen;
 mod items;
@@ -20,6 +22,7 @@ use super::parameters::{chosen, setting};
 use super::schedule::parts::PipelineParts;
 use super::schedule::{self, ScheduleSetting, Steps};
 use super::{DEFAULT_DEVICES, DEFAULT_MICROBATCHES, Request};
+use data::DATA;
 use items::items_of;
 use number::{ratio, whole};
 use pipe_ir::graph::DType;
@@ -41,6 +44,7 @@ use pipe_syntax::files::Files;
 use pipe_syntax::limits::{MAX_DEVICES, MAX_MICROBATCHES, Report, within};
 use pipe_syntax::source::Span;
 use pipe_syntax::{stdlib, suggest};
+use tensor::TENSOR;
 use training::{files as training_files, training};
 
 /// A schedule that no pipeline binds.
@@ -119,13 +123,14 @@ pub(super) fn elaborate(
     let devices = devices::devices(said, items.device, (n_devices.unwrap_or(1), &sized), &mut report);
     let mut model =
         items.model.and_then(|call| model_call(files, (call, items.precision), request, &known, &mut report));
-    let mut of_config = None;
+    let mut of_config = [None; 2];
     if let Some(call) = items.trained {
         let graph = transformer::graph_call(files, (call, items.precision), request, &known, &mut report);
-        (model, of_config) = graph.map_or((None, None), |(call, tensor)| (Some(call), tensor));
+        (model, of_config) = graph.map_or((None, [None; 2]), |(call, degrees)| (Some(call), degrees));
     }
-    let tensor = (items.tensor, of_config, items.config.is_some());
-    let mut tensor = tensor::tensor(tensor, (declared.name.span, request, &known), &mut report);
+    let (asked, is_by_sizes) = ((declared.name.span, request, &known), items.config.is_some());
+    let mut tensor = TENSOR.value((items.tensor, of_config[0], is_by_sizes), asked, &mut report);
+    let data = DATA.value((items.data, of_config[1], is_by_sizes), asked, &mut report);
     let of_graph = items.model.or(items.trained);
     let model_line = of_graph.or(items.config);
     let cut = items.cut.and_then(|line| cut::cut(line, &sized, &mut report));
@@ -193,6 +198,10 @@ pub(super) fn elaborate(
         }
         activation::check(activations, schedule, &mut report);
         activation::apply(activations, schedule, &mut report);
+        let config = items.config.filter(|_| items.data.is_some());
+        let (transformer, costs) = (transformer.as_ref(), costs.as_ref());
+        let device = items.device.map(|(variable, _)| variable.span);
+        data::apply(data, &data::Beside { transformer, config, costs, device }, schedule, &mut report);
     }
     let mut requirements = Vec::new();
     for (subject, limit, span) in &items.requirements {
@@ -225,6 +234,7 @@ pub(super) fn elaborate(
         model,
         transformer,
         tensor,
+        data: data.map_or(1, |(pipelines, _)| pipelines),
         memory: devices.memory,
         host: devices.host,
         speeds: devices.speeds,
@@ -265,6 +275,22 @@ fn without_swaps(schedule: Option<&Schedule>, model: Option<&Call>) -> Option<Di
     let help = "leave the model out, and say with `cost` how long tasks take; or take a schedule without `evict`, and let \
                 the compiler choose with `offload activations`";
     Some(error.help(help))
+}
+
+/// Whether something says how often a pipeline stands side by side.
+pub(super) fn is_repeated(declared: &ast::Pipeline, request: &Request) -> bool {
+    let is_trained = declared.items.iter().any(|item| matches!(item, PipelineItem::Train { .. }));
+    // Of a model that is known by its sizes, it is a setting.
+    let is_by_sizes = |item: &PipelineItem| !is_trained && matches!(item, PipelineItem::Config(_));
+    let says_it = |item: &PipelineItem| match item {
+        PipelineItem::Data { .. } => true,
+        PipelineItem::Config(call) => {
+            call.arguments.iter().any(|argument| argument.name.as_ref().is_some_and(|name| name.text == DATA.word))
+        }
+        _ => false,
+    };
+    !declared.items.iter().any(is_by_sizes)
+        && (setting(request, DATA.word).is_some() || declared.items.iter().any(says_it))
 }
 
 /// Microbatches of a step, however many.

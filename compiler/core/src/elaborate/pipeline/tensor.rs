@@ -1,42 +1,14 @@
 //! `tensor`: how many devices stand behind each device of the schedule, and divide the tensors of its stages.
 
-use crate::elaborate::Request;
-use crate::elaborate::parameters::setting;
+use super::degrees::Degree;
 use pipe_model::pipeline::Pipeline;
 use pipe_schedule::schedule::Schedule;
-use pipe_syntax::ast::{Call, Expr};
+use pipe_syntax::ast::Call;
 use pipe_syntax::diagnostic::{Code, Diagnostic};
-use pipe_syntax::edits;
-use pipe_syntax::expr::evaluate::exact;
-use pipe_syntax::expr::known::Known;
-use pipe_syntax::limits::{MAX_DEVICES, Report, within};
-use pipe_syntax::source::Span;
+use pipe_syntax::limits::{MAX_DEVICES, Report};
 
-/// The most devices that stand behind one.
-const MOST: u32 = 1024;
-
-/// How many, and where that was said.
-type Placed = Option<(u32, Span)>;
-
-/// What the caller sets, or else the line says, or else the brackets of a `config.json` that is trained.
-pub(super) fn tensor(
-    (written, of_config, is_by_sizes): (Option<(&Expr, Span)>, Placed, bool),
-    (span, request, known): (Span, &Request, &Known<'_>),
-    report: &mut Report,
-) -> Placed {
-    // Of a `config.json` that is known by its sizes, the value is a setting of the model.
-    let set = setting(request, "tensor").filter(|_| !is_by_sizes);
-    let (value, span) = match (set, written) {
-        (Some(value), _) => (value, written.map_or(span, |(_, span)| span)),
-        (None, Some((expr, span))) => (report.take(exact(expr, known))?, span),
-        (None, None) => return of_config,
-    };
-    if let (Some((_, first)), Some((_, second))) = (of_config, written) {
-        let error = Diagnostic::error(Code::RepeatedItem, second, "given again", "`tensor` is given twice");
-        report.add(error.label(first, "given first").help("leave one of them out"));
-    }
-    Some((report.take(within("devices of a group", value, 1..=MOST, span))?, span))
-}
+pub(super) const TENSOR: Degree =
+    Degree { word: "tensor", counted: "devices of a group", most: 1024, code: Code::CannotSplit };
 
 /// Refuses to divide what is not there, or more devices than there may be.
 pub(super) fn check(
@@ -50,12 +22,7 @@ pub(super) fn check(
         report.add(Diagnostic::error(Code::CannotSplit, span, label, message).help(help));
     };
     if let Some(transformer) = &pipeline.transformer {
-        let message = format!("how `{}` is divided is a setting of the model", transformer.config.path);
-        let help = format!("say `tensor = {members}` in the brackets behind it");
-        let error = Diagnostic::error(Code::CannotSplit, span, "stands here for nothing", message).help(help);
-        let more = config.filter(|_| is_line).and_then(|call| edits::one_more(call, &format!("tensor = {members}")));
-        let moved = more.map(|more| error.clone().edit(span, "").edit(more.span, more.text));
-        return report.add(moved.unwrap_or(error));
+        return report.add(TENSOR.beside_sizes((members, span), transformer, config.filter(|_| is_line)));
     }
     if pipeline.model.is_none() {
         let message = format!("`tensor {members}` divides the tensors of a model, but there is none");

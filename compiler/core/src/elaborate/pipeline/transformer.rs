@@ -1,5 +1,6 @@
 //! A pipeline's `model "config.json"(..)`: the file read, its settings evaluated, and one compared with the other.
 
+use super::degrees::Placed;
 use crate::elaborate::Request;
 use pipe_ir::graph::DType;
 use pipe_model::pipeline::ModelCall;
@@ -35,19 +36,20 @@ pub(super) fn transformer(
 }
 
 /// The same line as a model of the standard library: of a pipeline with `train`, which runs it. Also how many devices
-/// are to stand behind each, if the line says so.
+/// are to stand behind each, and how many pipelines side by side, as far as the line says so.
 pub(super) fn graph_call(
     files: &Files,
     (call, (precision, precision_line)): (&Call, (DType, Option<Span>)),
     request: &Request,
     parameters: &Known<'_>,
     report: &mut Report,
-) -> Option<(ModelCall, Option<(u32, Span)>)> {
+) -> Option<(ModelCall, [Placed; 2])> {
     let (file, text) = files.config(&call.name.text)?;
     let settings = settings(call, &request.settings, parameters).map_err(|found| report.extend(found)).ok();
     let (settings, places) = settings?;
-    for (name, place) in
-        places.iter().filter(|(name, _)| !matches!(**name, "sequence" | "rows" | "tensor" | "sequence_parallel"))
+    for (name, place) in places
+        .iter()
+        .filter(|(name, _)| !matches!(**name, "sequence" | "rows" | "tensor" | "sequence_parallel" | "data"))
     {
         let message = format!("`{name}` describes a job of Megatron-LM, but with `train` pipec runs the model itself");
         let error = Diagnostic::error(Code::UnusableConfig, place.value, "of no effect", message);
@@ -71,9 +73,11 @@ pub(super) fn graph_call(
         arguments.entry(name).or_insert(value);
     }
     let (model, span) = (declared.name.text.clone(), call.span);
-    let tensor = places.get("tensor").map(|place| (u32::try_from(settings.tensor).unwrap_or(u32::MAX), place.value));
+    let degree =
+        |name, value: u64| places.get(name).map(|place| (u32::try_from(value).unwrap_or(u32::MAX), place.value));
+    let degrees = [degree("tensor", settings.tensor), degree("data", settings.data)];
     let call = ModelCall { model, span, config: Some(config), arguments, precision, precision_line, cut: None };
-    Some((call, tensor))
+    Some((call, degrees))
 }
 
 /// Refuses the precision of numbers that nothing computes.

@@ -74,6 +74,7 @@ impl Builder<'_> {
                 PipelineItem::Offload { words: parts.map(|word| word.as_str().to_owned()).collect(), span }
             }
             Rule::tensor => PipelineItem::Tensor { members: self.expr(parts.need()), span },
+            Rule::data_parallel => PipelineItem::Data { pipelines: self.expr(parts.need()), span },
             Rule::zero => PipelineItem::Zero { stage: self.expr(parts.need()), span },
             Rule::activation => {
                 PipelineItem::Activation { shares: parts.map(|entry| self.task_number(entry)).collect(), span }
