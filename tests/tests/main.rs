@@ -14,6 +14,7 @@ mod command_lists;
 mod costs;
 mod cuts;
 mod damage;
+mod data;
 mod devices;
 mod families;
 mod figures;

@@ -8,67 +8,17 @@ use pipe_ir::text;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
 use pipe_runtime::checkpoint::{resume, save, state, to_bytes};
-use pipe_runtime::numbers::decode;
 use pipe_tests::cases::compile_text;
+use pipe_tests::learned::{apart, learned, verified};
 use pipe_tests::ranks::{join, on_ranks};
 use pipe_tests::slice::takes_all;
 use pipe_tests::training::{assert_peaks, losses, start, steps};
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 const GPT: &str = "gpt(vocab = 24, hidden = 16, heads = 4, blocks = 2, sequence = 8, rows = 2)";
 const LLAMA: &str = "llama(vocab = 24, hidden = 16, heads = 4, blocks = 2, sequence = 8, rows = 2)";
 const EXPERTS: &str = "llama(vocab = 24, hidden = 16, heads = 4, blocks = 2, sequence = 8, rows = 2, experts = 4, shared = 8, balance = 0.1)";
-
-/// A model with these lines of a pipeline.
-fn verified(model: &str, lines: &str) -> Arc<Verified> {
-    let text = format!(
-        "import std.models.gpt
-        import std.models.llama
-        pipeline p {{
-            model {model}
-            microbatches 4
-            {lines}
-            train {{ data synthetic steps 20 optimizer adamw(learning_rate = 0.01) }}
-        }}"
-    );
-    let (compilation, _) = compile_text("x.pipe", &text, Path::new("."), &Request::default());
-    Arc::new(compilation.program.unwrap_or_else(|| panic!("{:#?}\n{text}", compilation.diagnostics)))
-}
-
-/// What three steps learn: losses, and weights and state by name. Measured peaks must be the compiled ones.
-#[derive(PartialEq)]
-struct Learned {
-    losses: Vec<f64>,
-    tensors: BTreeMap<String, Vec<f64>>,
-}
-
-fn learned(program: &Arc<Verified>, stress: Option<u64>) -> Learned {
-    let mut run = start(program, stress);
-    let reports = steps(&mut run, 0..3);
-    assert_peaks(run.program(), &reports);
-    let losses = losses(&reports).into_iter().flatten().map(|(_, loss)| f64::from_bits(loss)).collect();
-    let tensors = state(&run, 3).expect("read").tensors.into_iter();
-    Learned { losses, tensors: tensors.map(|own| (own.name, decode(own.ty.dtype, &own.data))).collect() }
-}
-
-/// How far apart what two programs learn is, by the largest number of each tensor.
-fn apart(one: &Arc<Verified>, other: &Arc<Verified>) -> f64 {
-    let (one, other) = (learned(one, None), learned(other, None));
-    let of = |one: &[f64], other: &[f64]| {
-        assert_eq!(one.len(), other.len());
-        let largest = one.iter().fold(f64::MIN_POSITIVE, |most, x| most.max(x.abs()));
-        one.iter().zip(other).fold(0.0_f64, |most, (a, b)| most.max((a - b).abs())) / largest
-    };
-    assert!(one.tensors.keys().eq(other.tensors.keys()));
-    let tensors = one.tensors.iter().map(|(name, own)| match name.contains("qkv_bias") {
-        // Gradients of the biases of keys are 0, but for rounding, and AdamW divides them by their size.
-        true => 0.0,
-        false => of(own, &other.tensors[name]),
-    });
-    tensors.fold(of(&one.losses, &other.losses), f64::max)
-}
 
 #[test]
 fn groups_learn_what_single_devices_learn() {

@@ -16,24 +16,30 @@ use pipe_syntax::source::{Source, Sources};
 use pipe_tests::cases::{read, root};
 use pipe_tests::slice::{slice, takes_all};
 use pipe_tests::team::team;
+use pipe_tests::training::{assert_peaks, losses, start, steps};
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// How many of the best are compared.
 const BEST: usize = 10;
 
 /// A target of the data folder, with these settings held fast, on the tiny cluster with this memory.
 fn problem_of(name: &str, memory: &str, held: &[(&str, i64)]) -> Problem {
+    problem_with(name, memory, held, TuneRequest::default()).expect("a problem")
+}
+
+fn problem_with(name: &str, memory: &str, held: &[(&str, i64)], asked: TuneRequest) -> Result<Problem, Diagnostics> {
     let folder = root().join("tests/data/tune");
     let text = read(&folder.join("tiny.toml")).replace("48MiB", memory);
     let cluster = Cluster::read(Source { name: "tiny.toml".to_owned(), text }).expect("a cluster");
     let settings = held.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-    let choice = elaborate::Request { settings, ..elaborate::Request::default() };
+    let pipeline = Some(name.to_owned());
+    let choice = elaborate::Request { settings, pipeline, ..elaborate::Request::default() };
     let request = Request { choice, cluster: Some(cluster), ..Request::default() };
     let root = Source { name: format!("{name}.pipe"), text: read(&folder.join(format!("{name}.pipe"))) };
     let loader = |path: &str| std::fs::read_to_string(folder.join(path)).map_err(|error| error.to_string());
-    problem(&mut Sources::default(), root, &loader, &request, TuneRequest::default()).expect("a problem")
+    problem(&mut Sources::default(), root, &loader, &request, asked)
 }
 
 fn tuned(problem: &Problem, threads: usize) -> TuneResult {
@@ -389,4 +395,58 @@ fn settings_that_are_held_fast_stay() {
     let refused = space(&problem_of("tiny", "1GiB", &[])).refused;
     let words: Vec<String> = refused.iter().map(|one| format!("{}: {}", one.what, one.reason)).collect();
     assert_eq!(words, ["tensor = 4: they would not fill nodes of 2 devices evenly"]);
+}
+
+/// A target that trains is counted as it runs: bounds leave nothing out, and what is written is the program that runs.
+#[test]
+fn what_trains_is_found_as_it_runs() {
+    let schedules = ["1f1b", "zb_h1", "chimera"].map(str::to_owned).to_vec();
+    let asked = TuneRequest { schedules, ..TuneRequest::default() };
+    let held: &[(&str, i64)] = if takes_all() { &[] } else { &[("rows", 1), ("recompute", 0)] };
+    let problem = problem_with("trained", "60KiB", held, asked).expect("a problem");
+    assert_eq!((problem.batch, problem.n_layers()), (8, 6));
+    let (all, found) = (exhaustive(&problem), tuned(&problem, 2));
+    assert_eq!(pairs(&found), best_of(&problem, &all));
+    assert!(!found.best.is_empty() && found.is_complete);
+    let is_small = |taken: &Result<StepTime, String>| taken.as_ref().is_ok_and(|taken| taken.fits(&problem));
+    assert!(
+        all.iter().any(|(_, taken)| taken.is_ok() && !is_small(taken)),
+        "some do not fit: {:?}",
+        found.best.first()
+    );
+    // Random data is drawn by microbatch, so it depends on their rows.
+    let mut learned: BTreeMap<u64, f64> = BTreeMap::new();
+    for (candidate, taken) in &found.best {
+        let source = candidate.source(&problem, "Found.");
+        assert!(
+            source.starts_with("// Found.")
+                && !source.contains("other")
+                && !source.contains("\n\n    ")
+                && source.contains("// of each"),
+            "{source}"
+        );
+        let (compilation, _) = analysis(&problem, &source, "best.pipe");
+        let program = Arc::new(compilation.program.unwrap_or_else(|| panic!("{source}")));
+        let mut run = start(&program, None);
+        let reports = steps(&mut run, 0..3);
+        assert_peaks(run.program(), &reports);
+        let peak = program.program().devices.iter().map(|device| device.peak).max();
+        assert_eq!(peak, Some(taken.bytes), "{source}");
+        let last = losses(&reports).pop().expect("three steps");
+        let loss = last.iter().map(|(_, loss)| f64::from_bits(*loss)).sum::<f64>() / last.len() as f64;
+        let first = *learned.entry(candidate.layout.rows).or_insert(loss);
+        assert!((loss - first).abs() < 1e-4, "{source}\n{loss} and {first}");
+    }
+}
+
+#[test]
+fn what_cannot_be_written_is_refused() {
+    let refused = |held: &[(&str, i64)]| {
+        let found = problem_with("trained", "1GiB", held, TuneRequest::default()).expect_err("refused");
+        found.into_iter().next().expect("an error").message
+    };
+    assert_eq!(
+        refused(&[("sequence", 16)]),
+        "`sequence` is set to 16 from outside, and what is written would not say it"
+    );
 }

@@ -153,7 +153,7 @@ fn steps(
     results.warnings.extend_from_slice(files.warnings());
     let request = &*results.request.insert(request.equip(sources));
     // gives the numbers of microbatches that it speaks for
-    results.numbers = block_family::numbers(files, request)?;
+    results.numbers = if request.verdict { None } else { block_family::numbers(files, request)? };
     // gives what holds for all of them
     let proof = certificate::certify(files, request, results.numbers);
     let proof = match proof {
@@ -248,6 +248,9 @@ fn steps(
     found.extend(analyze::limits(analysis, program, stages, within).err().into_iter().flatten());
     if found.is_empty() {
         return Ok(());
+    }
+    if request.verdict {
+        return Err(found);
     }
     results.changes = suggest_fix::advise(files, analysis, request, &mut found); // .. or what would
     suggest_fix::recompute::advise(files, (analysis, program), request, &mut found);

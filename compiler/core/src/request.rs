@@ -33,6 +33,9 @@ pub struct Request {
     pub certificate: Certificates,
     /// Whether a program is wanted, so that a target that has none is refused.
     pub program: bool,
+    /// Whether only the verdict counts: nothing is proved for other numbers of microbatches, and no help is looked for
+    /// where something does not fit.
+    pub verdict: bool,
     /// Whether the program is to run every half of a backward on its own, so that each can be measured.
     pub apart: bool,
     /// The version of PyTorch that is to run a schedule in its form, and how ranks send to each other there.

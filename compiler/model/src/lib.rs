@@ -138,6 +138,11 @@ fn shared(window: &Window, set: &StageSet) -> Option<Diagnostic> {
     Some(error.help("use `weights flush`, or place the layers that share weights in one stage"))
 }
 
+/// How many layers a model has to be cut at. None if something is wrong with it.
+pub fn n_layers(files: &Files, call: &ModelCall, parameters: &Values) -> Option<usize> {
+    Some(elaborate(files, call, parameters).ok()?.written.len())
+}
+
 /// Which of so many stages of a model read which. None where something is wrong with the model, or
 /// it has too few layers.
 pub fn graph_of(files: &Files, call: &ModelCall, parameters: &Values, n_stages: usize) -> Option<StageGraph> {

@@ -57,7 +57,8 @@ pub fn settle(found: &mut Diagnostic, sources: &Sources) {
 }
 
 /// The line of a span with its end, where nothing else is in it.
-fn whole_line(text: &str, span: Span) -> Span {
+#[must_use]
+pub fn whole_line(text: &str, span: Span) -> Span {
     let (start, end) = (span.start as usize, span.end as usize);
     let (Some(before), Some(behind)) = (text.get(..start), text.get(end..)) else { return span };
     let line = before.rfind('\n').map_or(0, |newline| newline + 1);

@@ -275,7 +275,7 @@ fn check(problem: &Problem, candidate: &Candidate, taken: &StepTime) -> Option<S
 /// What `check --map` says of it.
 fn map(problem: &Problem, candidate: &Candidate, all: &All) -> Option<String> {
     let root = Source { name: "x.pipe".to_owned(), text: candidate.source(problem, "") };
-    let loader = |_: &str| Ok(problem.config.clone());
+    let loader = |path: &str| problem.load(path);
     let found = steps::map(root, &loader, &problem.request, Options::default(), &mut || true)?;
     let key = |one: &Candidate| (one.layout, one.variant.clone(), one.keeping);
     let same = all.iter().filter(|(other, _)| key(other) == key(candidate));

@@ -296,12 +296,6 @@ impl TargetArguments {
         Ok(())
     }
 
-    /// Compiles the target, which must have a program. Fails if the target cannot be read, or names no schedule of the
-    /// standard library.
-    pub(crate) fn compile_program(&self) -> Result<(Compilation, Sources), Failure> {
-        self.compile_for(&Request { program: true, ..self.request() })
-    }
-
     /// The phases of the pipeline that is asked for, which are pipelines of their own. Empty if it has none, and if
     /// the target is no `.pipe` file. Fails as [`Self::compile_for`] does.
     pub(crate) fn phases(&self) -> Result<Vec<String>, Failure> {

@@ -99,7 +99,9 @@ impl ClusterReport {
             .map_or(0, |layout| layout.n_device_slots());
         let transformer = pipeline.as_ref().and_then(|pipeline| pipeline.transformer.as_ref());
         let settings = transformer.map(|transformer| &transformer.settings);
-        let alike = settings.map_or(1.0, |settings| settings.tensor as f64 * settings.data as f64);
+        // Of a model that runs, all pipelines are in the schedule.
+        let members = pipeline.as_ref().map_or(1.0, |pipeline| f64::from(pipeline.members()));
+        let alike = settings.map_or(members, |settings| settings.tensor as f64 * settings.data as f64);
         let model_flops = of_a_microbatch(analysis, stages) * f64::from(schedule.n_microbatches) * alike;
         let seconds = timeline.makespan().0 as f64 / 1e9;
         let could = |peak: u64| peak as f64 * used as f64 * seconds;

@@ -43,6 +43,11 @@ pub(super) struct Prospect {
 
 /// Of all candidates with a layout that keep this; none where the model cannot be divided so.
 pub(super) fn of_group(problem: &Problem, written: &Instance, layout: &Layout, keeping: Keeping) -> Option<Prospect> {
+    if let Some(trained) = &problem.trained {
+        let work = u128::from(written.work(problem, trained, *layout).0) * u128::from(layout.microbatches);
+        let time = Ticks(narrow(work / u128::from(layout.devices * layout.tensor)));
+        return Some(Prospect { time, device: DeviceId(0), bytes: Bytes::ZERO, usual: Bytes::ZERO });
+    }
     let settings = layout.settings(&problem.transformer.settings, keeping);
     let transformer = Transformer { settings, ..problem.transformer.clone() };
     let whole = Placement::of_stages(vec![DeviceId(0)]);
@@ -101,6 +106,9 @@ fn quickest(problem: &Problem, written: &Instance, layout: &Layout, one: &Exchan
 /// Of one candidate. An error says why it is none.
 pub(super) fn of_candidate(problem: &Problem, written: &Instance, candidate: &Candidate) -> Result<Prospect, String> {
     let Candidate { layout, variant, .. } = candidate;
+    if problem.trained.is_some() {
+        return of_group(problem, written, layout, candidate.keeping).ok_or_else(|| "no bound".to_owned());
+    }
     let sketch = sketch(problem, written, layout, variant)?;
     let (mut schedule, dependencies) = (sketch.schedule.clone(), &sketch.order.dependencies);
     let pipeline = candidate.pipeline(problem);

@@ -105,6 +105,10 @@ impl Candidate {
     /// The pipeline as source, behind a comment.
     pub fn source(&self, problem: &Problem, comment: &str) -> String {
         let mut text: String = comment.lines().map(|line| format!("// {line}").trim_end().to_owned() + "\n").collect();
+        if let Some(trained) = &problem.trained {
+            text.push_str(if text.is_empty() { "" } else { "\n" });
+            return text + &trained.source(problem, self);
+        }
         let Self { layout, variant, keeping, nodes } = self;
         let base = &problem.transformer.settings;
         let path = &problem.transformer.config.path;
@@ -148,7 +152,7 @@ impl Candidate {
 }
 
 /// Bytes as a source says them, in the largest unit that needs no fraction.
-fn exactly(bytes: Bytes) -> String {
+pub(super) fn exactly(bytes: Bytes) -> String {
     let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
     let found = units.into_iter().find(|(_, shift)| bytes.0 > 0 && bytes.0.is_multiple_of(1 << shift));
     found.map_or_else(|| format!("{}B", bytes.0), |(name, shift)| format!("{}{name}", bytes.0 >> shift))

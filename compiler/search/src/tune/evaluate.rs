@@ -47,6 +47,9 @@ pub(super) fn evaluate(
     candidate: &Candidate,
     is_exact: bool,
 ) -> Result<StepTime, String> {
+    if let Some(trained) = &problem.trained {
+        return super::trained::evaluate((problem, trained), request, candidate);
+    }
     let layout = &candidate.layout;
     let Sound { mut schedule, order } =
         written.write(problem, &candidate.variant, layout.devices, layout.microbatches)?;

@@ -1,8 +1,10 @@
 //! Standard schedules written out for so many devices and microbatches, and checked. Small ones are
 //! kept: many candidates share them.
 
+use super::candidate::Layout;
 use super::families::Variant;
 use super::problem::Problem;
+use super::trained::{self, Trained};
 use pipe_compiler::Request;
 use pipe_compiler::cluster::DeviceSlot;
 use pipe_compiler::elaborate::{self, elaborate};
@@ -12,6 +14,7 @@ use pipe_model::{Kinds, transformer};
 use pipe_schedule::check::check;
 use pipe_schedule::order::Order;
 use pipe_schedule::schedule::Schedule;
+use pipe_schedule::units::Ticks;
 use pipe_syntax::diagnostic::{Code, Diagnostics};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,6 +37,8 @@ pub(super) struct Instance {
     /// Whether all links between nodes are alike.
     pub are_nodes_alike: bool,
     kept: Mutex<BTreeMap<Key, Result<Arc<Sound>, String>>>,
+    /// By rows of a microbatch: what it takes at least, of a target that trains.
+    work: Mutex<BTreeMap<u64, Ticks>>,
 }
 
 impl Instance {
@@ -46,7 +51,17 @@ impl Instance {
         let are_nodes_alike = cluster.is_even() || links.next().is_none_or(|first| links.all(|link| link == first));
         let cluster = if problem.is_order_free() { cluster.at_best() } else { cluster.clone() };
         let request = Request { cluster: Some(cluster), ..problem.request.clone() };
-        Self { request, are_nodes_alike, kept: Mutex::new(BTreeMap::new()) }
+        Self { request, are_nodes_alike, kept: Mutex::default(), work: Mutex::default() }
+    }
+
+    /// What a microbatch of so many rows takes at least on all devices together, of a target that trains.
+    pub(super) fn work(&self, problem: &Problem, trained: &Trained, layout: Layout) -> Ticks {
+        let known = self.work.lock().unwrap_or_else(PoisonError::into_inner).get(&layout.rows).copied();
+        known.unwrap_or_else(|| {
+            let found = trained::work((problem, trained), &self.request, layout);
+            self.work.lock().unwrap_or_else(PoisonError::into_inner).insert(layout.rows, found);
+            found
+        })
     }
 
     /// A small schedule, written out once. An error says why there is none.

@@ -20,6 +20,7 @@ mod queue;
 pub mod report;
 mod result;
 mod space;
+mod trained;
 
 pub use candidate::{Candidate, Keeping, Layout};
 pub use evaluate::StepTime;
@@ -28,6 +29,7 @@ pub use problem::{FIXED, Problem, TuneRequest, problem};
 pub use queue::tune;
 pub use result::{Counts, Misfit, TuneProgress, TuneResult};
 pub use space::{Refusal, Space, away, keepings, space};
+pub use trained::Trained;
 
 use instantiate::Instance;
 use pipe_compiler::{Compilation, compile};
@@ -67,7 +69,7 @@ fn orders(problem: &Problem) -> Vec<Vec<u32>> {
 
 /// The schedules that may be used in a layout.
 fn allowed(problem: &Problem, layout: &Layout) -> impl Iterator<Item = Variant> {
-    let all = variants(layout.devices, problem.transformer.config.layers);
+    let all = variants(layout.devices, problem.n_layers());
     let schedules = problem.schedules.clone();
     all.into_iter().filter(move |variant| schedules.is_empty() || schedules.iter().any(|name| name == variant.name))
 }
@@ -76,7 +78,6 @@ fn allowed(problem: &Problem, layout: &Layout) -> impl Iterator<Item = Variant> 
 pub fn analysis(problem: &Problem, source: &str, name: &str) -> (Compilation, Sources) {
     let mut sources = Sources::default();
     let root = Source { name: name.to_owned(), text: source.to_owned() };
-    let loader = |_: &str| Ok(problem.config.clone());
-    let compilation = compile(&mut sources, root, &loader, &problem.request);
+    let compilation = compile(&mut sources, root, &|path| problem.load(path), &problem.request);
     (compilation, sources)
 }

@@ -1,6 +1,7 @@
 //! Problems: a model, the rows of a step and a cluster, and what of a layout is given.
 
 use super::candidate::AS_NUMBERED;
+use super::trained::Trained;
 use pipe_compiler::Request;
 use pipe_compiler::cluster::Cluster;
 use pipe_compiler::elaborate::{self, elaborate};
@@ -12,6 +13,7 @@ use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::files::{self, Files, Loader};
 use pipe_syntax::limits::MAX_DEVICES;
 use pipe_syntax::source::{Source, Sources, Span};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 /// What `--set` may hold fast: every other value of a layout is free.
@@ -40,8 +42,10 @@ pub struct Problem {
     pub may_offload: bool,
     /// Durations and limits that are given, as `--cost` and `--memory` say them, and the cluster.
     pub request: Request,
-    /// The text of the model's `config.json`.
-    pub config: String,
+    /// The target itself, where it trains: candidates are then counted as `pipec run` runs them.
+    pub trained: Option<Trained>,
+    /// The texts of the model's `config.json` and of files that the target imports, by path.
+    pub read: BTreeMap<String, String>,
     /// The standard library.
     pub files: Files,
     /// The texts behind it.
@@ -71,12 +75,18 @@ pub fn problem(
     request: &Request,
     asked: TuneRequest,
 ) -> Result<Problem, Diagnostics> {
-    let files = files::load(sources, root, loader)?;
+    let (text, read) = (root.text.clone(), RefCell::new(BTreeMap::new()));
+    let noted = |path: &str| {
+        let found = loader(path)?;
+        read.borrow_mut().insert(path.to_owned(), found.clone());
+        Ok(found)
+    };
+    let files = files::load(sources, root, &noted)?;
     let is_fixed = |name: &String| FIXED.contains(&name.as_str());
     let (fixed, others): (Vec<_>, Vec<_>) =
         request.choice.settings.iter().cloned().partition(|(name, _)| is_fixed(name));
     let choice = elaborate::Request { settings: others, ..request.choice.clone() };
-    let Elaborated { schedule, pipeline, .. } = elaborate(&files, &choice)?;
+    let Elaborated { schedule, pipeline, parameters } = elaborate(&files, &choice)?;
     let refuse = |span, label: &str, message: String, help: &str| {
         vec![Diagnostic::error(Code::CannotTune, span, label, message).help(help)]
     };
@@ -85,7 +95,23 @@ pub fn problem(
         let message = format!("`{}` is a schedule without a pipeline, so there is no model to divide", schedule.name);
         return Err(refuse(schedule.span, "no model", message, written));
     };
-    let Some(transformer) = pipeline.transformer.clone() else {
+    let trained = match pipeline.model.as_ref().filter(|call| call.config.is_some()) {
+        Some(call) => {
+            let n_layers = pipe_model::n_layers(&files, call, &parameters).unwrap_or_default() as u64;
+            Trained::new(&files, &text, &pipeline, n_layers)
+        }
+        None => None,
+    };
+    let of_trained = match &trained {
+        Some(trained) => Some(trained.transformer(&files, &choice.settings, &parameters)?),
+        None => None,
+    };
+    if let Some((name, value)) = choice.settings.iter().find(|(name, _)| trained.is_some() && name != "microbatches") {
+        let message = format!("`{name}` is set to {value} from outside, and what is written would not say it");
+        let help = "write it in the file, and tune that";
+        return Err(refuse(pipeline.span, "set from outside", message, help));
+    }
+    let Some(transformer) = pipeline.transformer.clone().or(of_trained) else {
         let message = format!("the model of `{}` does not come from a `config.json`", pipeline.name);
         let help =
             "layers that are declared have no setting that divides them; `pipec search` finds schedules for them";
@@ -126,10 +152,11 @@ pub fn problem(
     }
     let fixed = held(fixed, pipeline.span)?;
     let settings = &transformer.settings;
-    let of_pipeline =
-        u64::from(schedule.microbatches_of_step()).saturating_mul(settings.rows).saturating_mul(settings.data);
-    let path = transformer.config.path.clone();
-    let config = files.config(&path).map(|(_, text)| text.to_owned()).unwrap_or_default();
+    // The schedule of a target that trains has the microbatches of all pipelines.
+    let pipelines = if trained.is_some() { 1 } else { settings.data };
+    let of_pipeline = u64::from(schedule.microbatches_of_step() / schedule.slices.count())
+        .saturating_mul(settings.rows)
+        .saturating_mul(pipelines);
     let limits = pipeline.byte_limit().map(|(bytes, _)| bytes.least()).into_iter().chain([cluster.memory()]);
     let limit = request.device_memory.or(limits.min()).unwrap_or_default();
     let Pipeline { name, span, .. } = pipeline;
@@ -138,6 +165,7 @@ pub fn problem(
         name,
         span,
         transformer,
+        trained,
         batch: batch.unwrap_or(of_pipeline).max(1),
         request: Request {
             costs: request.costs.clone(),
@@ -151,7 +179,7 @@ pub fn problem(
         fixed,
         schedules,
         may_offload,
-        config,
+        read: read.into_inner(),
         files: files::load(&mut standard, nothing, &|_| Err("nothing is imported".to_owned()))?,
         sources: standard,
     })
@@ -179,7 +207,25 @@ impl Problem {
     /// Whether nodes may be filled in any order, and that makes a difference.
     pub fn is_order_free(&self) -> bool {
         let is_even = self.cluster.is_even() && self.cluster.is_even_inside();
-        !is_even && self.transformer.settings.nodes == AS_NUMBERED
+        !is_even && self.trained.is_none() && self.transformer.settings.nodes == AS_NUMBERED
+    }
+
+    /// The text of the model's `config.json`.
+    pub fn config(&self) -> &str {
+        self.read.get(&self.transformer.config.path).map_or("", String::as_str)
+    }
+
+    /// A file that the target reads, as loaders return it.
+    ///
+    /// # Errors
+    /// If the target does not read it.
+    pub fn load(&self, path: &str) -> Result<String, String> {
+        self.read.get(path).cloned().ok_or_else(|| "the target does not read it".to_owned())
+    }
+
+    /// How many layers there are to be cut at.
+    pub fn n_layers(&self) -> u64 {
+        self.trained.as_ref().map_or(self.transformer.config.layers, |trained| trained.n_layers)
     }
 
     /// The time that so many bytes take between a device and its host.

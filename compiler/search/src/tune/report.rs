@@ -76,6 +76,8 @@ pub struct SettingReport {
     pub limit_bytes: u64,
     /// The `config.json`.
     pub config: String,
+    /// What is counted: `run`, the tensor graphs that `pipec run` runs, or `megatron`, a job of Megatron-LM.
+    pub counted: &'static str,
     /// Tokens of a row.
     pub sequence: u64,
     /// Rows of a step, over all pipelines.
@@ -250,6 +252,7 @@ impl TuneReport {
             devices_per_node: cluster.per_node,
             rates: RatesReport::new(&cluster.rates),
             limit_bytes: problem.limit.0,
+            counted: if problem.trained.is_some() { "run" } else { "megatron" },
             config: problem.transformer.config.path.clone(),
             sequence: problem.transformer.settings.sequence,
             batch: problem.batch,

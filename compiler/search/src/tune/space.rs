@@ -49,7 +49,7 @@ pub fn space(problem: &Problem) -> Space {
         }
         let rest = divisors(device_slots / tensor);
         for devices in rest.into_iter().filter(|devices| problem.allows("devices", *devices)) {
-            let layers = problem.transformer.config.layers;
+            let layers = problem.n_layers();
             if devices > layers {
                 refused.push(("devices", devices, format!("the model has {layers} layers")));
                 continue;
@@ -86,7 +86,9 @@ fn of_data(
         refused.push(("data", data, format!("a step has {} rows", problem.batch)));
         return Vec::new();
     }
-    let experts = problem.transformer.config.experts.as_ref().map_or(1, |experts| experts.count);
+    // Experts are divided in jobs of Megatron-LM.
+    let experts = problem.transformer.config.experts.as_ref().filter(|_| problem.trained.is_none());
+    let experts = experts.map_or(1, |experts| experts.count);
     let divide = |expert: &u64| data.is_multiple_of(*expert) && problem.allows("expert", *expert);
     let each: Vec<u64> = divisors(experts).into_iter().filter(divide).collect();
     let rows = divisors(problem.batch / data);

@@ -9,7 +9,7 @@ pub(crate) mod summary;
 use crate::Outcome;
 use crate::commands::check;
 use crate::input::stream::{MOST_INSTRUCTIONS, whole_text};
-use crate::input::{Format, TargetArguments, whole_number};
+use crate::input::{Format, TargetArguments, TimedArguments, whole_number};
 use crate::output::{Failure, can_write, print, print_page, warn, write_with};
 use crate::ranks::agreement::of_option;
 use crate::ranks::lost::{Origins, ProgramSource};
@@ -49,6 +49,7 @@ Examples:
   pipec run examples/shakespeare.pipe --log run.csv   # a row for each step; also run.jsonl
   torchrun --no-python --nproc-per-node 4 pipec run x.pipe   # a process and a GPU per device
   srun -n 16 --gpus-per-task 1 pipec run x.pipe              # the same on hosts that Slurm gives
+  pipec run best.pipe --cluster machines.toml   # what `pipec tune --cluster machines.toml -o best.pipe` wrote
   mpirun -n 4 pipec run examples/shakespeare.pipe   # a process per device, on one host or several
   pipec run std:zb_v --devices 8 --microbatches 64 --steps 100   # no model: counts on the null device
   pipec build x.pipe -o x.ir && pipec run x.ir   # a program that was built before
@@ -69,6 +70,9 @@ pub(crate) struct Arguments {
     /// Optimizer steps in all, instead of the pipeline's (1, or one window, where it names none)
     #[arg(long, value_name = "N", value_parser = whole_number::<u64>(1..=u64::MAX))]
     steps: Option<u64>,
+    /// Compiles for these machines, as `pipec check --cluster` does: for what `pipec tune` wrote, the program that it chose
+    #[arg(long, value_name = "PATH")]
+    cluster: Option<PathBuf>,
     /// Writes what ran when as trace-event JSON, for Perfetto
     #[arg(long, value_name = "PATH")]
     trace: Option<PathBuf>,
@@ -279,7 +283,9 @@ impl Arguments {
     fn compile(&self, session: &Session<'_>) -> Result<Option<(Verified, Option<Analysis>, ProgramSource)>, Failure> {
         let name = &self.target.target;
         if !name.ends_with(".ir") {
-            let (mut compilation, sources) = self.target.compile_program()?;
+            let (target, cluster) = (self.target.clone(), self.cluster.clone());
+            let timed = TimedArguments { target, profile: None, cluster, rates: None };
+            let (mut compilation, sources) = timed.compile_program()?;
             let computes = |program: &Verified| session.backend(program.program()).computes();
             if compilation.program.as_ref().is_some_and(computes) {
                 let saves = self.checkpoint.is_none() && !self.no_checkpoint;
@@ -290,6 +296,10 @@ impl Arguments {
                 let written = ProgramSource::Schedule(Box::new(analysis.schedule.clone()), sources);
                 (program, Some(analysis), written)
             }));
+        }
+        if self.cluster.is_some() {
+            let message = format!("{name} is compiled already: give `--cluster` to `pipec build`");
+            return Err(Failure::Usage(message));
         }
         let written = whole_text(name, MOST_INSTRUCTIONS).map_err(|error| Failure::Io(name.clone(), error))?;
         match text::check(&written) {

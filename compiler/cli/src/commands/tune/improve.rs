@@ -52,7 +52,7 @@ pub(crate) fn improve(
 
 fn searched(problem: &Problem, candidate: &Candidate, seed: u64, team: &Team, quiet: bool) -> Option<Improved> {
     let root = Source { name: "tuned.pipe".to_owned(), text: candidate.source(problem, "") };
-    let loader = |_: &str| Ok(problem.config.clone());
+    let loader = |path: &str| problem.load(path);
     let objective = Objective::Makespan;
     let may = Moves::default();
     let target = SearchTarget { root: &root, loader: &loader, request: &problem.request, objective, may };

@@ -100,12 +100,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let request = pipe_compiler::Request { cluster: Some(cluster), ..target.request() };
     let loader = |path: &str| input::load(&folder, path);
     let asked = arguments.asked();
-    let problem = match problem(&mut sources, root, &loader, &request, asked) {
+    let mut problem = match problem(&mut sources, root, &loader, &request, asked) {
         Ok(problem) => problem,
         Err(found) => return arguments.reject(&found, &sources),
     };
     if let Some(path) = &arguments.output {
         beside(path, &problem, &folder)?;
+        if let Some(trained) = &mut problem.trained {
+            trained.folder = seen_from(path, &folder);
+        }
     }
     let warnings: Diagnostics = unmodelled::warning(&problem.transformer, problem.cluster.name()).into_iter().collect();
     let space = space(&problem);
@@ -129,7 +132,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     if let (Some(path), Some(source)) = (&arguments.output, &report.source) {
         write(path, source)?;
         if let Some(config) = beside(path, &problem, &folder)? {
-            write(&config, &problem.config)?;
+            write(&config, problem.config())?;
         }
     }
     arguments.conclude(&report, &warnings, &sources).map(|()| Outcome::Accepted)
@@ -145,7 +148,7 @@ fn beside(path: &Path, problem: &Problem, folder: &Path) -> Result<Option<PathBu
         return Ok(None);
     }
     match std::fs::read_to_string(&wanted) {
-        Ok(text) if text.trim_start_matches('\u{feff}') == problem.config => Ok(None),
+        Ok(text) if text.trim_start_matches('\u{feff}') == problem.config() => Ok(None),
         Ok(_) => {
             let message =
                 format!("{} is another file than the target's; write the source to another folder", wanted.display());
@@ -157,6 +160,16 @@ fn beside(path: &Path, problem: &Problem, folder: &Path) -> Result<Option<PathBu
         }
         Err(error) => Err(Failure::Io(wanted.display().to_string(), error)),
     }
+}
+
+/// A folder as the folder of a file sees it: with a `/` behind it, empty where both are the same, absolute where it does
+/// not lie in that.
+fn seen_from(file: &Path, folder: &Path) -> String {
+    // The empty path is the working directory.
+    let absolute = |path: &Path| std::path::absolute(Path::new(".").join(path)).unwrap_or_else(|_| path.to_owned());
+    let (own, other) = (absolute(file.parent().unwrap_or(Path::new(""))), absolute(folder));
+    let seen = other.strip_prefix(&own).unwrap_or(&other);
+    if seen.as_os_str().is_empty() { String::new() } else { format!("{}/", seen.display()) }
 }
 
 fn milliseconds(time: Ticks) -> f64 {

@@ -55,6 +55,9 @@ fn heading(report: &TuneReport, colours: bool) -> String {
         let Fact { figure, remark, .. } = cluster::rates(rates);
         text.push_str(&format!("{figure} of devices {remark}\n"));
     }
+    if setting.counted == "run" {
+        text.push_str("counted as `pipec run` runs it: tensor graphs, all-reduces inside layers, transfers\n");
+    }
     let counts = &report.counts;
     let verdict = match (report.ok, report.complete) {
         (true, true) if !setting.not_modelled.is_empty() => {
