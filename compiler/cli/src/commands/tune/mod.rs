@@ -162,8 +162,8 @@ fn beside(path: &Path, problem: &Problem, folder: &Path) -> Result<Option<PathBu
     }
 }
 
-/// A folder as the folder of a file sees it: with a `/` behind it, empty where both are the same, absolute where it does
-/// not lie in that.
+/// A folder as the folder of a file sees it, with a `/` behind it: empty where both are the same, absolute where it
+/// lies elsewhere.
 fn seen_from(file: &Path, folder: &Path) -> String {
     // The empty path is the working directory.
     let absolute = |path: &Path| std::path::absolute(Path::new(".").join(path)).unwrap_or_else(|_| path.to_owned());
