@@ -9,6 +9,7 @@
 //! | `channels` | transfers, collectives and copies between devices of one process |
 //! | `values` | what buffers begin with |
 //! | `checkpoint` | saves and resumes |
+//! | `prediction` | runs a language model token by token |
 //! | `weights` | reads and writes the weights of others |
 //! | `calibrate` | what products, copies and transfers take by themselves |
 
@@ -20,6 +21,7 @@ mod devices;
 pub mod engine;
 pub mod executor;
 pub mod kernel_list;
+pub mod prediction;
 pub mod regular_file;
 mod run;
 mod values;
@@ -34,4 +36,4 @@ pub use pipe_distributed::{
     DeviceStep, Entry, Fault, Joined, LaneStep, Nanos, Profile, RunError, Span, StepReport, Used, UsedGpu,
 };
 pub use run::{Backend, Options, Pace, Precision, Run};
-pub use values::{data, init, numbers, random};
+pub use values::{data, init, numbers, random, windows};

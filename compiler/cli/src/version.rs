@@ -15,6 +15,8 @@ pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| {
         crate::trace::SCHEMA,
         profile::SCHEMA,
         crate::commands::run::summary::SCHEMA,
+        crate::commands::eval::SCHEMA,
+        crate::commands::sample::SCHEMA,
         crate::commands::diff::report::SCHEMA,
         crate::commands::search::SCHEMA,
         pipe_search::tune::report::SCHEMA,

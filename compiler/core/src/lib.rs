@@ -12,6 +12,7 @@ pub mod mapping;
 pub mod megatron;
 pub mod memory;
 pub mod phases;
+pub mod prediction;
 pub mod profile;
 pub mod report;
 mod request;

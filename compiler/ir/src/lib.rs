@@ -14,6 +14,7 @@ pub mod kernels;
 pub mod lanes;
 pub mod members;
 pub mod operand;
+pub mod prediction;
 pub mod program;
 pub mod python;
 pub mod reference;

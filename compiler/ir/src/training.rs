@@ -274,6 +274,17 @@ pub enum DataSource {
     Tokens(String),
 }
 
+impl DataSource {
+    /// What a file is by its name.
+    pub fn of_file(path: &str) -> Self {
+        if path.ends_with(".bin") || path.ends_with(".npy") {
+            Self::Tokens(path.to_owned())
+        } else {
+            Self::Bytes(path.to_owned())
+        }
+    }
+}
+
 /// When and where a run saves itself.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Checkpoint {

@@ -14,6 +14,7 @@ mod members;
 mod mixed;
 mod partition;
 pub mod pipeline;
+pub mod prediction;
 mod rows;
 mod slicing;
 mod stages;

@@ -32,6 +32,8 @@ pub struct Resumption {
 pub struct Resumed {
     /// Steps done.
     pub step: u64,
+    /// Steps that the run had done which saved it.
+    pub saved_step: u64,
     /// The file or index.
     pub path: PathBuf,
     /// What a user should know of it, each thing once.
@@ -66,7 +68,7 @@ pub fn resume_as(run: &mut Run, from: &Path, how: &Resumption) -> Result<Resumed
                 notes.extend(found.notes(run, path, how));
                 let step = if how.weights_only { 0 } else { found.state.step };
                 found.apply(run)?;
-                return Ok(Resumed { step, path: path.clone(), notes });
+                return Ok(Resumed { step, saved_step: found.state.step, path: path.clone(), notes });
             }
             Err(Refusal { error, is_damage: true }) if how.skips_damaged => {
                 skipped.push(format!("{error}: it is skipped"));

@@ -6,6 +6,7 @@
 use crate::values::numbers::encode;
 use crate::values::random::{Counter, mix};
 use crate::values::tokens::Tokens;
+use crate::values::windows::{InOrder, Row, Windows};
 use pipe_ir::digest::Digest;
 use pipe_ir::graph::{DType, Graph, Node, Op};
 use pipe_ir::ids::{MicrobatchId, NodeId, ValueId};
@@ -13,6 +14,7 @@ use pipe_ir::program::{Body, Exec, Program};
 use pipe_ir::slices::Slicing;
 use pipe_ir::training::DataSource;
 use pipe_ir::value::{TensorSlot, ValueKind};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// The largest data file whose bytes are all in its checksum: 16 GiB.
@@ -93,8 +95,16 @@ pub struct Data {
 
 enum Source {
     Synthetic,
-    Tokens(Tokens),
+    Tokens(File),
     Function(Box<FillTensor>),
+}
+
+/// A file of tokens, and what is read of it.
+struct File {
+    tokens: Tokens,
+    /// Which of its tokens.
+    range: Range<u64>,
+    windows: Windows,
 }
 
 impl Data {
@@ -106,10 +116,53 @@ impl Data {
         let data = Self::synthetic(program);
         match program.training.as_ref().map(|training| &training.data) {
             None | Some(DataSource::Synthetic) => Ok(data),
-            Some(DataSource::Bytes(path) | DataSource::Tokens(path)) => {
-                let tokens = opened(program, &data.values, &root.join(path))?;
-                Ok(Self { source: Source::Tokens(tokens), ..data })
+            Some(source @ (DataSource::Bytes(path) | DataSource::Tokens(path))) => {
+                let tokens = opened(program, &data.values, unit_of(source), &root.join(path))?;
+                let (range, windows) = (0..tokens.count, Windows::Random { seed: data.seed });
+                Ok(Self { source: Source::Tokens(File { tokens, range, windows }), ..data })
             }
+        }
+    }
+
+    /// Opens a source whose windows are read in order, without overlap: all of them, or those of so many steps, spread
+    /// over the file. Synthetic data are drawn as in training.
+    ///
+    /// # Errors
+    /// As [`Data::open`].
+    pub fn in_order(
+        program: &Program,
+        source: &DataSource,
+        root: &Path,
+        steps: Option<u64>,
+    ) -> Result<Self, DataError> {
+        let data = Self::synthetic(program);
+        let (DataSource::Bytes(path) | DataSource::Tokens(path)) = source else { return Ok(data) };
+        let tokens = opened(program, &data.values, unit_of(source), &root.join(path))?;
+        let range = 0..tokens.count;
+        let microbatches = u64::from(program.microbatches_of_step() / program.n_slices.max(1));
+        let shape = data.shape(program).unwrap_or((1, 1));
+        let windows = Windows::InOrder(InOrder::new(range.end - range.start, shape, microbatches, steps));
+        Ok(Self { source: Source::Tokens(File { tokens, range, windows }), ..data })
+    }
+
+    /// What is read where windows are read in order.
+    pub const fn order(&self) -> Option<InOrder> {
+        match &self.source {
+            Source::Tokens(File { windows: Windows::InOrder(in_order), .. }) => Some(*in_order),
+            _ => None,
+        }
+    }
+
+    /// Positions and rows of a whole microbatch.
+    fn shape(&self, program: &Program) -> Option<(u64, u64)> {
+        let data = (0..).map(ValueId).zip(program.values.iter().zip(&self.values));
+        let mut data = data.filter(|(_, (value, _))| value.kind == ValueKind::Data);
+        let (id, (value, _)) = data.next()?;
+        let slot = value.tensors.first()?;
+        let slot = if self.n_slices == 1 { slot.clone() } else { whole(slot, &self.slicing, slice_of(program, id))?.0 };
+        match slot.ty.shape.as_slice() {
+            [rows, sequence] => Some((*sequence, *rows)),
+            _ => None,
         }
     }
 
@@ -139,7 +192,9 @@ impl Data {
     /// lies. Nothing is known of functions.
     pub fn identity(&self) -> Option<String> {
         match &self.source {
-            Source::Tokens(tokens) => tokens.identity(),
+            // What is only read tells no trainings apart.
+            Source::Tokens(File { windows: Windows::InOrder(_), .. }) => None,
+            Source::Tokens(file) => file.tokens.identity(),
             Source::Synthetic => Some("synthetic".to_owned()),
             Source::Function(_) => None,
         }
@@ -176,10 +231,11 @@ impl Data {
     }
 
     fn fill(&self, (step, microbatch): (u64, MicrobatchId), slot: &TensorSlot, bound: u64, out: &mut [u8]) {
-        let seed = mix(mix(self.seed, step), u64::from(microbatch.0));
         match &self.source {
-            Source::Tokens(tokens) => fill_windows(tokens, seed, slot, out),
-            Source::Synthetic => fill_random(seed, slot, bound, out),
+            Source::Tokens(file) => fill_windows(file, (step, microbatch), slot, out),
+            Source::Synthetic => {
+                fill_random(mix(mix(self.seed, step), u64::from(microbatch.0)), slot, bound, out);
+            }
             Source::Function(fill) => fill(step, microbatch, slot, out),
         }
     }
@@ -191,24 +247,35 @@ impl Data {
 /// As [`Data::open`].
 pub fn check(program: &Program, root: &Path) -> Result<(), DataError> {
     match program.training.as_ref().map(|training| &training.data) {
-        Some(DataSource::Bytes(path) | DataSource::Tokens(path)) => {
-            opened(program, &Data::synthetic(program).values, &root.join(path)).map(drop)
+        Some(source @ (DataSource::Bytes(path) | DataSource::Tokens(path))) => {
+            opened(program, &Data::synthetic(program).values, unit_of(source), &root.join(path)).map(drop)
         }
         None | Some(DataSource::Synthetic) => Ok(()),
     }
 }
 
 /// What a file has.
-fn unit_of(program: &Program) -> &'static str {
-    match program.training.as_ref().map(|training| &training.data) {
-        Some(DataSource::Tokens(_)) => "token",
-        None | Some(DataSource::Synthetic | DataSource::Bytes(_)) => "byte",
+const fn unit_of(source: &DataSource) -> &'static str {
+    match source {
+        DataSource::Tokens(_) => "token",
+        DataSource::Synthetic | DataSource::Bytes(_) => "byte",
     }
 }
 
+/// Which slice of its microbatch a value is of.
+fn slice_of(program: &Program, id: ValueId) -> u32 {
+    let reads = |exec: &&Exec| exec.operands.iter().any(|operand| operand.value == id);
+    program.execs.iter().find(reads).and_then(|exec| exec.slice).unwrap_or(0)
+}
+
 /// The file of a program, if it feeds it.
-fn opened(program: &Program, values: &[(Vec<TensorSlot>, u64)], path: &Path) -> Result<Tokens, DataError> {
-    let (slicing, unit) = (Slicing::of(program), unit_of(program));
+fn opened(
+    program: &Program,
+    values: &[(Vec<TensorSlot>, u64)],
+    unit: &'static str,
+    path: &Path,
+) -> Result<Tokens, DataError> {
+    let slicing = Slicing::of(program);
     let data = || {
         let values = (0..).map(ValueId).zip(program.values.iter().zip(values));
         values.filter(|(_, (value, _))| value.kind == ValueKind::Data)
@@ -216,8 +283,7 @@ fn opened(program: &Program, values: &[(Vec<TensorSlot>, u64)], path: &Path) -> 
     let vocabulary = data().map(|(_, (_, (_, bound)))| *bound).min().unwrap_or(i32::MAX as u64);
     let tokens = Tokens::open(path, vocabulary)?;
     for (id, (value, _)) in data() {
-        let reads = |exec: &&Exec| exec.operands.iter().any(|operand| operand.value == id);
-        let slice = program.execs.iter().find(reads).and_then(|exec| exec.slice).unwrap_or(0);
+        let slice = slice_of(program, id);
         for slot in &value.tensors {
             let of_whole =
                 |slot| if program.n_slices == 1 { Some(slot) } else { whole(&slot, &slicing, slice).map(|it| it.0) };
@@ -256,14 +322,16 @@ fn window_of(slot: &TensorSlot) -> Option<usize> {
     matches!(slot.name.as_str(), "tokens" | "targets").then_some(*sequence as usize + 1)
 }
 
-/// Row r of `tokens` is a random window of the file; row r of `targets` the same window one token on.
-fn fill_windows(tokens: &Tokens, seed: u64, slot: &TensorSlot, out: &mut [u8]) {
+/// Row r of `tokens` is a window of the file; row r of `targets` the same window one token on.
+fn fill_windows(file: &File, (step, microbatch): (u64, MicrobatchId), slot: &TensorSlot, out: &mut [u8]) {
     let Some(window) = window_of(slot) else { return };
+    let File { tokens, range, windows } = file;
     let skip = u64::from(slot.name == "targets");
-    let n_starts = tokens.count - window as u64 + 1;
     let mut own = vec![0; window - 1];
-    for (row, out) in out.chunks_exact_mut((window - 1) * size_of::<i32>()).enumerate() {
-        let start = mix(seed, row as u64) % n_starts + skip;
+    let bytes = (window - 1) * size_of::<i32>();
+    let rows = (out.len() / bytes.max(1)) as u64;
+    for (row, out) in (0..).zip(out.chunks_exact_mut(bytes)) {
+        let start = windows.start(Row { step, microbatch, row, rows }, range, window as u64) + skip;
         if tokens.read(start, &mut own).is_err() {
             // A file that can no longer be read: what no table has ends the step.
             own.fill(-1);
@@ -298,7 +366,7 @@ fn operand_of(exec: &Exec, value: ValueId) -> Option<u32> {
 }
 
 /// Rows of the table that `node` indexes with the tensor in this operand, if it does.
-fn indexed_rows(graph: &Graph, node: &Node, operand: u32) -> Option<u64> {
+pub(crate) fn indexed_rows(graph: &Graph, node: &Node, operand: u32) -> Option<u64> {
     let comes_from = |id: &NodeId| matches!(graph.node(*id).op, Op::Input { operand: from, .. } if from == operand);
     match (&node.op, node.inputs.as_slice()) {
         (Op::Gather, [table, indices]) if comes_from(indices) => graph.node(*table).ty.shape.first().copied(),

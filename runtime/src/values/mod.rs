@@ -5,3 +5,4 @@ pub mod init;
 pub mod numbers;
 pub mod random;
 mod tokens;
+pub mod windows;

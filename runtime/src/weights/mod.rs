@@ -11,7 +11,7 @@ use pipe_distributed::{Rank, RunError};
 use pipe_ir::graph::{DType, TensorType};
 use pipe_ir::ids::ValueId;
 use pipe_ir::program::Program;
-use pipe_ir::value::{TensorSlot, ValueKind};
+use pipe_ir::value::{TensorSlot, Value, ValueKind};
 use serde::{Deserialize, Serialize};
 pub use shards::Shards;
 use std::collections::BTreeSet;
@@ -97,7 +97,8 @@ pub fn fill(run: &mut Run, from: &Path) -> Result<Vec<String>, WeightsError> {
     let family = family_of(run.program());
     let family = family.as_deref();
     let is_here = |value| run.holds(value);
-    let found = Shards::open(from).and_then(|shards| Ok((placed(run.program(), &is_here, &shards, family)?, shards)));
+    let found =
+        Shards::open(from).and_then(|shards| Ok((placed(&run.program().values, &is_here, &shards, family)?, shards)));
     let (places, shards) = together(run, found)?;
     for Placed { value, tensor, dtype, members } in &places {
         for (member, pieces) in (0..).zip(members) {
@@ -124,7 +125,31 @@ pub fn fill(run: &mut Run, from: &Path) -> Result<Vec<String>, WeightsError> {
 pub fn check(program: &Program, from: &Path) -> Result<(), WeightsError> {
     let family = family_of(program);
     let shards = Shards::open(from)?;
-    placed(program, &|_| true, &shards, family.as_deref()).map(drop)
+    placed(&program.values, &|_| true, &shards, family.as_deref()).map(drop)
+}
+
+/// What a file has of weights: of which value it is which tensor, and its bytes as they lie in memory.
+type Read = Result<(usize, usize, Vec<u8>), WeightsError>;
+
+/// Reads the weights among values that no members divide, one after the other; those of a `config.json` have the names
+/// of its family.
+///
+/// # Errors
+/// If files are missing, cut off or of another model.
+pub fn read<'a>(
+    values: &'a [Value],
+    from: &Path,
+    config: Option<&str>,
+) -> Result<impl Iterator<Item = Read> + use<'a>, WeightsError> {
+    let (shards, family) = (Shards::open(from)?, config.and_then(family));
+    let places = placed(values, &|_| true, &shards, family.as_deref())?;
+    Ok(places.into_iter().map(move |Placed { value, tensor, dtype, members }| {
+        let mut bytes = Vec::new();
+        for (name, elements) in members.into_iter().take(1).flatten() {
+            bytes.extend(shards.read(&name, elements, dtype)?);
+        }
+        Ok((value.index(), tensor, bytes))
+    }))
 }
 
 /// The family of a program's model, if it is from a `config.json`.
@@ -140,13 +165,13 @@ pub fn family(config: &str) -> Option<String> {
 
 /// What is read for each weight that is here.
 fn placed(
-    program: &Program,
+    values: &[Value],
     is_here: &dyn Fn(ValueId) -> bool,
     shards: &Shards,
     family: Option<&str>,
 ) -> Result<Vec<Placed>, WeightsError> {
     let (mut places, mut reasons) = (Vec::new(), Vec::new());
-    for (id, value) in program.values.iter().enumerate() {
+    for (id, value) in values.iter().enumerate() {
         let id = ValueId::from_index(id);
         if value.kind != ValueKind::Parameters || !is_here(id) {
             continue;

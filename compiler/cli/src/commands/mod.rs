@@ -4,6 +4,7 @@ mod build;
 pub(crate) mod check;
 mod completions;
 pub(crate) mod diff;
+pub(crate) mod eval;
 mod explain;
 mod export;
 mod fmt;
@@ -12,6 +13,7 @@ mod man;
 mod plot;
 pub(crate) mod profile;
 pub(crate) mod run;
+pub(crate) mod sample;
 pub(crate) mod search;
 mod std;
 mod tune;
@@ -30,6 +32,10 @@ pub(crate) enum Command {
     Build(build::Arguments),
     /// Executes a pipeline on this machine, and compares what it measures with what was predicted
     Run(run::Arguments),
+    /// Says what the trained weights of a pipeline lose on a file of data, without training
+    Eval(eval::Arguments),
+    /// Writes text with the trained weights of a language model
+    Sample(sample::Arguments),
     /// Measures a pipeline's tasks and links on this machine, and compares what they predict with its steps
     Profile(profile::Arguments),
     /// Says where each millisecond went between the plan of a target and a measured trace of it
@@ -65,6 +71,8 @@ impl Command {
             Self::Check(arguments) => check::run(&arguments),
             Self::Build(arguments) => build::run(&arguments),
             Self::Run(arguments) => run::run(&arguments),
+            Self::Eval(arguments) => eval::run(&arguments),
+            Self::Sample(arguments) => sample::run(&arguments),
             Self::Profile(arguments) => profile::run(&arguments),
             Self::Diff(arguments) => diff::run(&arguments),
             Self::Plot(arguments) => plot::run(&arguments),

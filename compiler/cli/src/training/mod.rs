@@ -2,10 +2,12 @@
 
 pub(crate) mod backend;
 mod bubble;
+pub(crate) mod evaluation;
 pub(crate) mod files;
 pub(crate) mod log;
 mod progress;
 pub(crate) mod resumption;
+pub(crate) mod trained;
 
 use crate::output::{self, warn};
 pub(crate) use bubble::{Bubble, BubbleParts};
@@ -13,6 +15,7 @@ use log::{Log, Times};
 use pipe_compiler::analyze::Analysis;
 use pipe_distributed::Job;
 use pipe_ir::program::{Body, Program};
+use pipe_ir::training::Training;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
 use pipe_model::symbolic::{FLOWING, SAVED};
@@ -191,6 +194,12 @@ pub(crate) fn open(program: &Program, backend: Backend, folder: &Path) -> Result
         Backend::Null => Ok(Data::synthetic(program)),
         Backend::Cpu | Backend::Gpu(_) => Data::open(program, folder).map_err(|error| error.to_string()),
     }
+}
+
+/// The folder of the checkpoints of a pipeline, where no option names one.
+pub(crate) fn folder(name: &str, training: Option<&Training>) -> PathBuf {
+    let named = training.and_then(|training| training.checkpoint.as_ref());
+    named.map_or_else(|| PathBuf::from("checkpoints").join(name), |checkpoint| PathBuf::from(&checkpoint.path))
 }
 
 /// Starts a run of a program, perhaps of one rank of a job. An error says why it cannot run.

@@ -52,6 +52,8 @@ pub struct Request {
     /// step has; and no window, only what its tasks read. The schedule then has the microbatches of
     /// that turn.
     pub turn: bool,
+    /// It only runs forward, as with `frozen all`: what limits or divides the state of a training is not taken.
+    pub forward_only: bool,
 }
 
 /// The schedule that is written out, and where a pipeline names it. None where nothing clear is asked for.

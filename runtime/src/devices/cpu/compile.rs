@@ -138,7 +138,7 @@ pub fn makes_new_version(exec: &Exec) -> bool {
 }
 
 /// Prepares one kernel.
-pub(super) fn launch(kernel: Kernel, jit: &mut Jit) -> Result<Launch, RunError> {
+pub(crate) fn launch(kernel: Kernel, jit: &mut Jit) -> Result<Launch, RunError> {
     let loops = match &kernel {
         Kernel::Elementwise(elementwise) => Some(Loops::new(elementwise.clone(), jit.code(&elementwise.expression)?)),
         Kernel::Gemm(_) | Kernel::Copy { .. } | Kernel::Sum(_) | Kernel::Rows(_) => None,

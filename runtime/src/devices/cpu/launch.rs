@@ -71,13 +71,13 @@ pub fn run_update(part: &UpdatedPart, training: &Training, step: u64, operands: 
 }
 
 impl Launcher {
-    pub(super) fn new(profile: bool) -> Self {
+    pub(crate) fn new(profile: bool) -> Self {
         let profile = profile.then(Profile::default);
         Self { arch: Arch::new(), bases: Bases::default(), wide: Wide::default(), profile }
     }
 
     /// Runs the kernels of a graph on its operands.
-    pub(super) fn graph(
+    pub(crate) fn graph(
         &mut self,
         launches: &mut [Launch],
         scratch: Option<usize>,

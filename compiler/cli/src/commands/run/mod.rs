@@ -312,10 +312,7 @@ impl Arguments {
     fn plan(&self, program: &Program, backend: Backend, session: &Session<'_>) -> Plan {
         let training = program.training.as_ref();
         let settings = training.and_then(|training| training.checkpoint.as_ref());
-        let folder = || {
-            let named = settings.map(|checkpoint| PathBuf::from(&checkpoint.path));
-            named.unwrap_or_else(|| PathBuf::from("checkpoints").join(&program.name))
-        };
+        let folder = || training::folder(&program.name, training);
         let saves = !self.no_checkpoint && backend.computes() && training.is_some();
         Plan {
             steps: self

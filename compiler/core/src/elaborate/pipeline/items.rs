@@ -38,6 +38,16 @@ pub(super) struct Items<'a> {
     pub(super) requirements: Vec<(Subject, &'a ast::Limit, Span)>,
 }
 
+impl<'a> Items<'a> {
+    /// Leaves out what is said of a training: all stages are frozen.
+    pub(super) fn forward_only(&mut self, all: &'a ast::FrozenStages) {
+        self.frozen = Some(all);
+        (self.recompute, self.offload, self.zero) = (None, None, None);
+        (self.activation, self.cost) = (None, None);
+        self.requirements.clear();
+    }
+}
+
 /// Sorts the items of a pipeline, and says which are missing or there twice.
 pub(super) fn items_of<'a>(declared: &'a ast::Pipeline, report: &mut Report) -> Items<'a> {
     let mut items = Items::default();

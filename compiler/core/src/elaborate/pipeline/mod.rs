@@ -33,7 +33,7 @@ use pipe_schedule::ratio::Ratio;
 use pipe_schedule::requirement::{Limit, Requirement};
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::stage_graph::StageGraph;
-use pipe_syntax::ast::{self, Call, Expr, ExprKind, PipelineItem, Subject};
+use pipe_syntax::ast::{self, Call, Expr, ExprKind, FrozenStages, PipelineItem, Subject};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::edits;
 use pipe_syntax::expr::arguments::{Callee, Values, bind};
@@ -109,7 +109,11 @@ pub(super) fn elaborate(
     parameters: Values,
 ) -> Result<Elaborated, Diagnostics> {
     let mut report = Report::default();
-    let items = items_of(declared, &mut report);
+    let mut items = items_of(declared, &mut report);
+    let all = FrozenStages { rule: None, span: declared.name.span };
+    if request.forward_only {
+        items.forward_only(&all);
+    }
     let known = Known::new(files.definitions(), parameters.clone());
     let n_devices = items.devices.map(|(count, _)| count);
     let n_devices = size(("devices", MAX_DEVICES), n_devices, (declared, request, &known), &mut report);

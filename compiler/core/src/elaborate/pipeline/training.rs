@@ -35,7 +35,7 @@ pub(super) fn training(
         }
         match &setting.value {
             SettingValue::Data(path) => {
-                data = Some(path.as_deref().map_or(DataSource::Synthetic, source));
+                data = Some(path.as_deref().map_or(DataSource::Synthetic, DataSource::of_file));
             }
             SettingValue::Init(path) => init = Some(path.clone()),
             SettingValue::Steps(expr) => steps = report.take(whole(expr, values, 1, "`steps`")),
@@ -110,15 +110,6 @@ pub(super) fn training(
         checkpoint,
         model: None,
     })
-}
-
-/// What a file is by its name.
-fn source(path: &str) -> DataSource {
-    if path.ends_with(".bin") || path.ends_with(".npy") {
-        DataSource::Tokens(path.to_owned())
-    } else {
-        DataSource::Bytes(path.to_owned())
-    }
 }
 
 const fn word(value: &SettingValue) -> &'static str {
