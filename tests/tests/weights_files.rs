@@ -8,6 +8,7 @@ use pipe_runtime::data::Data;
 use pipe_runtime::weights::{self, ExportDType, Shards};
 use pipe_runtime::{Backend, Options, Run};
 use pipe_tests::cases::{compile_text, root};
+use pipe_tests::training::{losses, steps};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,9 +26,14 @@ fn source(family: &str) -> PathBuf {
 }
 
 fn start(family: &str, lines: &str) -> Run {
+    start_with(family, "", lines)
+}
+
+/// With more settings of the model.
+fn start_with(family: &str, settings: &str, lines: &str) -> Run {
     let text = format!(
         "pipeline p {{
-            model \"config.json\"(sequence = 8, rows = 2)
+            model \"config.json\"(sequence = 8, rows = 2{settings})
             microbatches 4 {lines}
             train {{ data synthetic steps 3 optimizer sgd(learning_rate = 0.1) }}
         }}"
@@ -226,4 +232,43 @@ fn other_models_are_not_exported() {
         weights::export(&state, Path::new("nowhere"), None, u64::MAX, false).expect_err("no config").to_string();
     assert!(error.contains("not of a model from a `config.json`"), "{error}");
     assert!(!Path::new("nowhere").exists());
+}
+
+/// LoRA trains updates alone, published files begin them as nothing, and what is exported has them in its weights.
+#[test]
+fn updates_of_low_rank_are_exported_in_the_weights() {
+    let folder = folder("lora");
+    for family in ["llama2", "gpt2", "qwen2"] {
+        let of = |rank: u32, lines: &str| start_with(family, &format!(", lora = {rank}"), lines);
+        let mut plain = of(0, "precision f64 devices 1 schedule gpipe");
+        let mut adapted = of(2, "precision f64 devices 2 tensor 2 schedule zb_h1");
+        weights::fill(&mut plain, &source(family)).expect("it fits");
+        weights::fill(&mut adapted, &source(family)).expect("it fits");
+        let given = weights_of(&plain);
+        let means = |run: &mut Run, range| {
+            let all = losses(&steps(run, range)).into_iter().flatten().map(|(_, loss)| f64::from_bits(loss));
+            let all: Vec<f64> = all.collect();
+            all.iter().sum::<f64>() / all.len() as f64
+        };
+        let first = means(&mut plain, 0..1);
+        assert!((means(&mut adapted, 0..1) - first).abs() < 1e-12, "{family}: updates begin as nothing");
+        steps(&mut adapted, 1..3);
+        let state = checkpoint::state(&adapted, 3).expect("a state");
+        let is_update = |name: &str| name.contains("_lora_");
+        let (updates, others): (Vec<_>, Vec<_>) = state.tensors.iter().partition(|tensor| is_update(&tensor.name));
+        assert!(updates.iter().any(|tensor| tensor.name.ends_with("_lora_b")), "{family}");
+        for tensor in others {
+            let (_, data) = given.iter().find(|(name, _)| *name == tensor.name).expect("a weight of the model");
+            assert!(*data == tensor.data, "{family}: `{}` is frozen", tensor.name);
+        }
+        let learned = means(&mut adapted, 3..4);
+        let out = folder.join(family);
+        // One more step was taken; weights of the checkpoint are those before it.
+        weights::export(&state, &out, Some(ExportDType::F64), u64::MAX, false).expect("it is written");
+        let mut merged = of(0, "precision f64 devices 1 schedule gpipe");
+        weights::fill(&mut merged, &out).expect("it fits");
+        let again = means(&mut merged, 3..4);
+        assert!((again - learned).abs() < 1e-12, "{family}: {again} and {learned}");
+        assert!((again - first).abs() > 1e-6, "{family}: something was learned");
+    }
 }

@@ -170,6 +170,7 @@ impl Walker {
             let of = named.and_then(|named| self.layers.get(&named).copied());
             self.refer(tie.owner.span, weight(self, of, &tie.owner));
         }
+        self.values(layer.frozen.iter().filter_map(|frozen| frozen.given.as_ref()));
         for name in &layer.names {
             self.output_name(name, layer, callee);
         }

@@ -34,9 +34,11 @@
 
 ["activation" "all" "at" "auto" "behind" "block" "bubble" "checkpoint" "cost" "cut" "data" "decay" "device" "devices"
  "every" "fill" "frozen" "from" "host" "init" "input" "lane" "layer" "let" "loss" "memory" "microbatches" "minimum"
- "model" "none" "normal" "numbers" "of" "offload" "on" "ones" "optimizer" "order" "output" "over" "param" "part" "parts" "peak" "phase"
+ "model" "none" "normal" "numbers" "of" "offload" "on" "ones" "optimizer" "order" "output" "over" "param" "part"
+ "parts" "peak" "phase"
  "pipeline" "place" "precision" "reads" "recompute" "require" "schedule" "seed" "slices" "slots" "speed" "split"
- "stages" "steps" "swap" "synthetic" "tensor" "to" "train" "warmup" "weight" "weight_decay" "weights" "with" "zero" "zeros"] @keyword
+ "stages" "steps" "swap" "synthetic" "tensor" "to" "train" "trained" "warmup"
+ "weight" "weight_decay" "weights" "with" "zero" "zeros"] @keyword
 "import" @keyword.import
 ["if" "then" "else"] @keyword.conditional
 ["for" "in" "repeat"] @keyword.repeat

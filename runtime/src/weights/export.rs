@@ -2,7 +2,7 @@
 //!
 //! A folder is complete or absent: it is written under another name, and renamed when all files are complete.
 
-use super::{WeightsError, family, names};
+use super::{WeightsError, family, lora, names};
 use crate::checkpoint::{NamedTensor, State};
 use crate::values::numbers::{decode, encode};
 use half::f16;
@@ -97,7 +97,7 @@ struct Entry<'s> {
     bytes: &'s [u8],
 }
 
-/// Writes the weights of a checkpoint, and its `config.json`, into a new folder. Files of weights have
+/// Writes the weights of a checkpoint, with their updates of low rank, and its `config.json`, into a new folder. Files of weights have
 /// at most `most_bytes`; where there are several, an index says which has what. The optimizer's state
 /// goes to a file of its own if it is wanted.
 ///
@@ -130,7 +130,9 @@ pub fn export(
     let dtype = dtype.unwrap_or_else(|| ExportDType::of_config(&config));
     // Older versions of weights, which some schedules keep, have an `@` in their name.
     let weights = state.tensors.iter().filter(|tensor| !is_state(&tensor.name) && !tensor.name.contains('@'));
-    let entries: Result<Vec<Vec<Entry<'_>>>, _> = weights.map(|tensor| entries(&of, tensor).map_err(unfit)).collect();
+    let weights = lora::merged(weights);
+    let entries: Result<Vec<Vec<Entry<'_>>>, _> =
+        weights.iter().map(|tensor| entries(&of, tensor).map_err(unfit)).collect();
     let entries: Vec<Entry<'_>> = entries?.into_iter().flatten().collect();
     let unfinished_folder = unfinished(folder);
     drop(fs::remove_dir_all(&unfinished_folder));

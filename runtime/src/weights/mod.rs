@@ -1,6 +1,7 @@
 //! Weights of others: a run begins with what safetensors files hold, under the names of Hugging Face or of the program.
 
 mod export;
+mod lora;
 mod names;
 mod shards;
 
@@ -88,7 +89,7 @@ struct Placed {
     members: Vec<Vec<Elements>>,
 }
 
-/// Fills the weights of a run. Nothing is written if something does not fit. All ranks of a job do it at once, and each
+/// Fills the weights of a run, but for updates of low rank that the files do not have. Nothing is written if something does not fit. All ranks of a job do it at once, and each
 /// reads what its devices hold. Returns what should be said of it.
 ///
 /// # Errors
@@ -177,6 +178,10 @@ fn placed(
             continue;
         }
         for (tensor, slot) in value.tensors.iter().enumerate() {
+            if lora::is_factor(&slot.name) && shards.shape(&slot.name).is_none() {
+                // Updates begin as nothing.
+                continue;
+            }
             match pieces(slot, shards, family) {
                 Ok(members) => places.push(Placed { value: id, tensor, dtype: slot.ty.dtype, members }),
                 Err(reason) => reasons.push(reason),
@@ -196,9 +201,9 @@ fn pieces(slot: &TensorSlot, shards: &Shards, family: Option<&str>) -> Result<Ve
     let TensorType { shape, .. } = &slot.undivided();
     let first = shape.first().copied().unwrap_or(1);
     let saved = match family {
-        Some(family) => names::saved(family, &slot.name, first)
+        Some(family) if !lora::is_factor(&slot.name) => names::saved(family, &slot.name, first)
             .ok_or_else(|| format!("what `{}` is called in a model of the type `{family}` is not known", slot.name))?,
-        None => Saved { names: vec![vec![slot.name.clone()]], is_by_expert: false },
+        _ => Saved { names: vec![vec![slot.name.clone()]], is_by_expert: false },
     };
     let expected = if saved.is_by_expert { &shape[1..] } else { &shape[..] };
     let each: u64 = expected.iter().product();

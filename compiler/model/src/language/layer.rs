@@ -131,8 +131,8 @@ impl Instance<'_, '_> {
                 draft.names.without(name);
             }
             LayerItem::Loss { given, .. } if !draft.is_given(given.as_ref()) => {}
-            LayerItem::Weight { name, shape, split, init, frozen, span, .. } => {
-                let is_frozen = self.is_frozen || frozen.is_some();
+            LayerItem::Weight { name, shape, split, init, frozen, trained, span, .. } => {
+                let is_frozen = (self.is_frozen && !trained) || frozen.is_some();
                 let ends = (init, split.as_deref(), is_frozen);
                 draft.weight(name, (shape, *span), ends, self.ties.get(&name.text));
             }

@@ -174,12 +174,26 @@ impl<'a> Assembly<'a, '_> {
                 },
                 ast::ModelItem::Layer(ast::LayerUse { names: own, call, sources, ties, frozen }) => {
                     let own = own.iter().map(|it| (&it.name, it.index.as_ref())).collect();
-                    self.layer(&Use { names: own, call, sources, ties, is_frozen: frozen.is_some() }, names);
+                    let is_frozen = frozen.as_ref().is_some_and(|frozen| self.is_given(frozen.given.as_ref(), names));
+                    self.layer(&Use { names: own, call, sources, ties, is_frozen }, names);
                 }
                 ast::ModelItem::For { variable, start, end, body } => {
                     self.count(variable, (start, end), body, names);
                 }
                 ast::ModelItem::Repeat { count, body, .. } => self.repeat(count, body, names),
+            }
+        }
+    }
+
+    /// Whether a word counts.
+    fn is_given(&mut self, given: Option<&ast::Expr>, names: &Environment) -> bool {
+        let Some(given) = given else { return true };
+        match names.number(given, &mut self.found) {
+            Value::Condition(holds) => holds,
+            Value::Unknown => false,
+            other => {
+                self.found.push(other.is_not(given.span, "a condition"));
+                false
             }
         }
     }

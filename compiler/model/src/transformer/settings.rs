@@ -27,7 +27,7 @@ const fn setting(name: &'static str, default: Option<i64>, range: (i64, i64), do
 }
 
 /// All of them.
-pub static SETTINGS: [Setting; 12] = [
+pub static SETTINGS: [Setting; 13] = [
     setting("sequence", None, (1, 1 << 24), "Tokens of a row."),
     setting("rows", Some(1), (1, 1 << 16), "Rows of a microbatch."),
     setting(
@@ -65,6 +65,7 @@ pub static SETTINGS: [Setting; 12] = [
         "Layers of each stage: a list as in `[4, 5, 5, 4]`, or one number for all of them.",
     ),
     setting("nodes", Some(0), (0, 1 << 20), "Nodes of a cluster that are filled first, as in `[3, 0, 2]`."),
+    setting("lora", Some(0), (0, 1 << 12), "LoRA: the rank of the updates that are trained, all else being frozen."),
 ];
 /// Those of them that may be lists.
 const LISTS: [&str; 2] = ["layers", "nodes"];
@@ -130,6 +131,8 @@ pub struct Settings {
     pub layers: Layers,
     /// Nodes of a cluster in the order in which they are filled; the others follow as they are numbered.
     pub nodes: Vec<u64>,
+    /// The rank of the updates that are trained instead of the weights; 0 where these are trained.
+    pub lora: u64,
 }
 
 /// Evaluates the arguments behind a `config.json`. `set` goes before them; `visible` are the names that they may use.
@@ -247,6 +250,7 @@ impl Bound<'_> {
             },
             // A number is a list of one.
             nodes: self.lists.get("nodes").cloned().unwrap_or_else(|| vec![of("nodes")]),
+            lora: of("lora"),
         };
         Ok((settings, self.places))
     }

@@ -47,6 +47,8 @@ pub enum LayerItem {
         init: Init,
         /// Where it says that it is not trained.
         frozen: Option<Span>,
+        /// Whether it is trained where its layer is frozen.
+        trained: bool,
         /// What must hold for the layer to have it.
         given: Option<Expr>,
         /// The whole line.
@@ -147,8 +149,15 @@ pub struct LayerUse {
     pub sources: Vec<LayerName>,
     /// Weights that are those of layers before it.
     pub ties: Vec<Tie>,
-    /// Where it says that none of its weights is trained.
-    pub frozen: Option<Span>,
+    /// Whether none of its weights is trained, but for those that say so.
+    pub frozen: Option<FrozenLayer>,
+}
+
+/// `frozen if rank > 0`, behind a layer of a model.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FrozenLayer {
+    /// What must hold; nothing where it always is.
+    pub given: Option<Expr>,
 }
 
 /// `table = words.table`: a weight that is the one of another layer.

@@ -30,6 +30,13 @@ pub(super) fn transformer(
     if let Some(layout) = &request.layout {
         settings.layers = Layers::List(layout.layers.clone());
     }
+    if let Some((name, place)) = places.iter().find(|(name, _)| name.starts_with("lora")) {
+        let message =
+            format!("`{name}` is about training, and without `train` only sizes are counted, with all weights");
+        let error = Diagnostic::error(Code::UnusableConfig, place.value, "of no effect", message);
+        let edit = place.cut.map(|span| Edit { span, text: String::new() });
+        report.add(error.help("say how to `train`, or leave it out").edit_with(edit));
+    }
     let transformer = Transformer { config: config?, settings, span: call.name.span, places };
     check(&transformer).map_err(|found| report.extend(found)).ok()?;
     Some(transformer)
@@ -49,7 +56,7 @@ pub(super) fn graph_call(
     let (settings, places) = settings?;
     for (name, place) in places
         .iter()
-        .filter(|(name, _)| !matches!(**name, "sequence" | "rows" | "tensor" | "sequence_parallel" | "data"))
+        .filter(|(name, _)| !matches!(**name, "sequence" | "rows" | "tensor" | "sequence_parallel" | "data" | "lora"))
     {
         let message = format!("`{name}` describes a job of Megatron-LM, but with `train` pipec runs the model itself");
         let error = Diagnostic::error(Code::UnusableConfig, place.value, "of no effect", message);
@@ -59,6 +66,13 @@ pub(super) fn graph_call(
     let found = graph(file, &call.name.text, text, &settings).map_err(|found| report.extend(found)).ok();
     let GraphCall { model, config, mut arguments } = found?;
     arguments.insert("sequence_parallel".to_owned(), Number::whole(i64::from(settings.sequence_parallel)));
+    if settings.lora > 0 && arguments.get("latent").is_some_and(|latent| *latent != Number::whole(0)) {
+        let span = places.get("lora").map_or(call.name.span, |place| place.value);
+        let message = "`lora` updates queries and values, and latent attention has no matrices of these";
+        let error = Diagnostic::error(Code::UnusableConfig, span, "this rank", message);
+        report.add(error.help("train all weights, or write layers with updates of your own"));
+    }
+    arguments.insert("lora".to_owned(), Number::whole(i64::try_from(settings.lora).unwrap_or_default()));
     let declared = files.model(model)?;
     let known = Known::default();
     let empty = Call { arguments: Vec::new(), ..call.clone() };

@@ -1,7 +1,7 @@
 //! Layers and models.
 
 use super::{Builder, Parts, Rule, unexpected};
-use crate::ast::{Expr, Init, LayerItem, LayerName, LayerUse, ModelItem, Tie, WeightSplit};
+use crate::ast::{Expr, FrozenLayer, Init, LayerItem, LayerName, LayerUse, ModelItem, Tie, WeightSplit};
 use crate::source::Span;
 use pest::iterators::Pair;
 use pipe_ir::graph::DType;
@@ -29,12 +29,14 @@ impl Builder<'_> {
                 });
                 let init = self.init(parts.need());
                 let frozen = parts.optional(Rule::frozen).map(|word| self.span(&word));
+                let trained = parts.optional(Rule::trained).is_some();
                 LayerItem::Weight {
                     name: self.name(&first),
                     shape,
                     split,
                     init,
                     frozen,
+                    trained,
                     given: self.given(parts),
                     span,
                 }
@@ -100,7 +102,8 @@ impl Builder<'_> {
                 let sources = sources.map(|source| self.layer_name(source)).collect();
                 let ties = parts.optional(Rule::ties).into_iter().flat_map(Parts::of).map(|tie| self.tie(tie));
                 let ties = ties.collect();
-                let frozen = parts.optional(Rule::frozen).map(|word| self.span(&word));
+                let frozen = parts.optional(Rule::frozen_layer);
+                let frozen = frozen.map(|frozen| FrozenLayer { given: self.given(Parts::of(frozen)) });
                 ModelItem::Layer(LayerUse { names, call, sources, ties, frozen })
             }
             Rule::layers => {
