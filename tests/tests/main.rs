@@ -9,6 +9,7 @@ mod certificates;
 mod checkpoints;
 mod claims;
 mod claims_tune;
+mod clip_norm;
 mod clusters;
 mod command_lists;
 mod costs;
