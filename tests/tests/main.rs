@@ -79,6 +79,7 @@ mod versions;
 mod versions_runs;
 mod weight_decay;
 mod weights_files;
+mod z_loss;
 mod zero;
 mod zero_bubble;
 mod zero_weights;
