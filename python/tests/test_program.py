@@ -50,6 +50,15 @@ def tiny() -> dict[str, Any]:
     }
 
 
+def test_a_program_that_clips_gradients_is_refused() -> None:
+    program = tiny()
+    program["program"]["values"].append(
+        {"name": "gradient_norm", "kind": "gradient_norm", "stage": 0, "bytes": 2048, "tensors": []}
+    )
+    with pytest.raises(pipec.ProgramError, match="leave `clip_norm` out of the pipeline"):
+        pipec.loads(json.dumps(program))
+
+
 def test_a_program_by_hand() -> None:
     program = pipec.loads(json.dumps(tiny()))
     assert (program.name, program.n_devices, program.n_stages, program.n_microbatches) == ("tiny", 1, 1, 1)

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub fn gemms(program: &Program) -> Vec<Gemm> {
     let graphs = program.execs.iter().filter_map(|exec| match &exec.body {
         Body::Graph(graph) => Some(graph),
-        Body::Abstract | Body::Optimizer => None,
+        Body::Abstract | Body::Optimizer | Body::Squares => None,
     });
     let mut found: Vec<Gemm> = Vec::new();
     for kernel in graphs.flat_map(|graph| plan(graph).kernels) {

@@ -91,6 +91,12 @@ fn kernels(program: &Program, exec: &Exec) -> Vec<(&'static str, String, Work)> 
             let amount = Amount::of_update(&training.optimizer, elements, bytes);
             vec![("optimizer", format!("{elements} of {dtype}"), Work::of(amount))]
         }
+        (Body::Squares, _) => {
+            let UpdatedPart { bytes, dtype, .. } = updated(program, exec);
+            let elements = bytes.len() as u64 / dtype.bytes().0;
+            let amount = Amount { flops: 0, bytes: bytes.len() as u64, elements };
+            vec![("norm of gradients", format!("{elements} of {dtype}"), Work::of(amount))]
+        }
         (Body::Optimizer, None) | (Body::Abstract, _) => Vec::new(),
     }
 }

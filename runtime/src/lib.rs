@@ -28,7 +28,8 @@ mod values;
 pub mod weights;
 
 pub use devices::cpu::{
-    NO_NUMBER, Piece, UpdatedPart, instruction_set, learning_rate, makes_new_version, run_plan, run_update, updated,
+    NO_NUMBER, Piece, SquaredPart, UpdatedPart, instruction_set, learning_rate, makes_new_version, run_plan,
+    run_squares, run_update, squared, updated,
 };
 pub use devices::{Loader, axes};
 pub use executor::ledger;

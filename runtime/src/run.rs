@@ -257,6 +257,13 @@ impl Run {
         Some(all)
     }
 
+    /// The norm of all gradients of the last step, before they were clipped. `None` where they are not clipped, nothing
+    /// is computed, or no device of this process runs.
+    pub fn gradient_norm(&self) -> Option<f64> {
+        let squares = self.read(self.program().gradient_norm()?, 0)?;
+        squares.first().map(|squares| squares.sqrt())
+    }
+
     /// The same as it lies in memory.
     ///
     /// # Errors

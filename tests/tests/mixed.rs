@@ -50,7 +50,7 @@ fn what_is_kept_and_sent_takes_half_the_bytes() {
                 assert_eq!(statistics, wide.count(), "{value:?}");
             }
             ValueKind::Data | ValueKind::Scratch | ValueKind::Carried | ValueKind::CarriedGradient => {}
-            ValueKind::Held | ValueKind::Exchanged => {}
+            ValueKind::Held | ValueKind::Exchanged | ValueKind::GradientNorm => {}
         }
     }
 }

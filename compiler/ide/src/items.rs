@@ -262,7 +262,8 @@ impl Walker {
                         SettingValue::Steps(value)
                         | SettingValue::Seed(value)
                         | SettingValue::Warmup(value)
-                        | SettingValue::Minimum(value) => self.value(value),
+                        | SettingValue::Minimum(value)
+                        | SettingValue::ClipNorm(value) => self.value(value),
                         SettingValue::Optimizer(call) => {
                             self.values(call.arguments.iter().map(|argument| &argument.value));
                         }

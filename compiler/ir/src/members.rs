@@ -94,9 +94,14 @@ impl<G: Fn(GroupId) -> GroupId, P: Fn(DeviceId) -> DeviceId> Member<G, P> {
             let group = exec.chunk.and_then(|chunk| chunk.group);
             let graph = match &exec.body {
                 Body::Graph(graph) if graph.differs() => Some(graph.of_member(member.into())),
-                Body::Graph(_) | Body::Abstract | Body::Optimizer => None,
+                Body::Graph(_) | Body::Abstract | Body::Optimizer | Body::Squares => None,
             };
-            if group.is_none() && graph.is_none() && !exec.operands.iter().any(|operand| is_own(operand.value)) {
+            // Members add up squares of different tensors.
+            if group.is_none()
+                && graph.is_none()
+                && !exec.is_squares()
+                && !exec.operands.iter().any(|operand| is_own(operand.value))
+            {
                 self.execs.push(id);
                 continue;
             }

@@ -192,7 +192,7 @@ impl Kind for ExecId {
         match names.program.execs.get(field.index()) {
             Some(exec) => {
                 out.push('@');
-                out.push_str(exec.kind.letters());
+                out.push_str(exec.letters());
                 push_id(out, ".s", exec.stage.0);
                 exec.slice.into_iter().for_each(|slice| push_id(out, ".q", slice));
                 exec.edge.into_iter().for_each(|edge| {

@@ -55,8 +55,11 @@ pub enum Body {
     /// A tensor graph.
     Graph(Graph),
     /// The optimizer of [`Training`], over all parameters: operands are parameters, gradients and, where the optimizer
-    /// has any, state.
+    /// has any, state; where gradients are clipped, also the sum of the squares of all of them.
     Optimizer,
+    /// Adds the squares of gradients that an update uses to their sum: operands are these gradients and the sum. A
+    /// tensor that all members of a device hold whole counts on the first one.
+    Squares,
 }
 
 /// A part of the bytes of a stage's weights, with an optimizer state and an update of its own. The
@@ -152,9 +155,27 @@ impl Exec {
         let chunk = self.chunk.map(|chunk| format!(".c{}", chunk.number)).unwrap_or_default();
         let piece = self.piece.map(|piece| format!(".p{}of{}", piece.number, piece.count)).unwrap_or_default();
         let repeated = if self.is_repeated { ".r" } else { "" };
-        format!("{}.{}{slice}{edge}{chunk}{piece}{repeated}", self.kind.letters(), self.stage)
+        format!("{}.{}{slice}{edge}{chunk}{piece}{repeated}", self.letters(), self.stage)
+    }
+
+    /// What its name begins with: `N` where it adds squares to the norm of gradients, otherwise its kind.
+    pub const fn letters(&self) -> &'static str {
+        if self.is_squares() { SQUARES } else { self.kind.letters() }
+    }
+
+    /// Whether it adds squares of gradients to the sum for their norm.
+    pub const fn is_squares(&self) -> bool {
+        matches!(self.body, Body::Squares)
+    }
+
+    /// Whether it changes weights.
+    pub fn is_update(&self) -> bool {
+        self.kind == TaskKind::Update && !self.is_squares()
     }
 }
+
+/// What the name of an executable begins with that adds squares of gradients to the sum for their norm.
+pub(crate) const SQUARES: &str = "N";
 
 /// Where a buffer lies.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
@@ -351,6 +372,11 @@ impl Program {
         let first = |members: &Vec<DeviceId>| members.first().and_then(|device| self.devices.get(device.index()));
         let groups = self.groups.iter().enumerate();
         groups.filter_map(|(group, members)| first(members).map(|device| starts(device, group))).sum()
+    }
+
+    /// The sum of the squares of all gradients of a step, where a norm is taken of them.
+    pub fn gradient_norm(&self) -> Option<ValueId> {
+        self.values.iter().position(|value| value.kind == ValueKind::GradientNorm).map(ValueId::from_index)
     }
 
     /// Type of what is emitted: the one of every loss.

@@ -238,6 +238,17 @@ impl DecayShape {
     }
 }
 
+/// Numbers of the value that holds the sum of squares of gradients: the first is the sum, the others are room for
+/// partial sums.
+pub const NORM_NUMBERS: u64 = 256;
+
+/// What gradients are scaled with whose squares add up to `squares`, where their norm shall be `most` or less: as
+/// `torch.nn.utils.clip_grad_norm_` does. No number where the sum is none.
+pub fn clip_scale(squares: f64, most: f64) -> f64 {
+    let scale = most / (squares.sqrt() + 1e-6);
+    if scale > 1.0 { 1.0 } else { scale }
+}
+
 /// Which weights decay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -308,6 +319,9 @@ pub struct Training {
     pub decayed: DecayedWeights,
     /// How fast.
     pub learning_rate: LearningRate,
+    /// The most that the norm of all gradients may be: larger ones are scaled down to it, all by one number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clip_norm: Option<f64>,
     /// From what.
     pub data: DataSource,
     /// Where the weights are to begin with, if they are not random: a safetensors file, an index of

@@ -17,6 +17,8 @@ crate::words! {
         ParameterGradients "parameter_gradients"
         /// The optimizer's moments; lives for the whole run.
         OptimizerState "optimizer_state"
+        /// The sum of the squares of all gradients of a step, for their norm; lives for the whole run.
+        GradientNorm "gradient_norm"
         /// Room for temporaries inside one executable; lives for the whole run, holds nothing between executables.
         Scratch "scratch"
         /// A microbatch's input, loaded from the data set.
@@ -47,7 +49,10 @@ crate::words! {
 impl ValueKind {
     /// Whether one buffer holds it from the set-up to the end of the run, over all microbatches.
     pub const fn is_persistent(self) -> bool {
-        matches!(self, Self::Parameters | Self::ParameterGradients | Self::OptimizerState | Self::Scratch)
+        matches!(
+            self,
+            Self::Parameters | Self::ParameterGradients | Self::OptimizerState | Self::GradientNorm | Self::Scratch
+        )
     }
 }
 

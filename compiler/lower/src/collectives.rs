@@ -65,6 +65,8 @@ pub(super) struct Collectives {
     pub(super) groups: Vec<Vec<DeviceId>>,
     /// By device, in the order in which it joins.
     joins: Vec<Vec<Join>>,
+    /// The group of all devices, where they add up the squares of their gradients.
+    pub(super) all: Option<GroupId>,
 }
 
 /// A collective, and its place in the order of all: behind a rank, or before it.
@@ -95,7 +97,10 @@ impl Collectives {
                 Together::Gather(round) => joining.gather(round),
             }
         }
-        Self { groups: joining.groups, joins: joining.joins }
+        let devices = (0..order.ranks.len()).map(DeviceId::from_index);
+        let is_summed = work.norm().is_some() && devices.len() > 1;
+        let all = is_summed.then(|| joining.group(devices.collect()));
+        Self { groups: joining.groups, joins: joining.joins, all }
     }
 
     /// What a device joins, in its order.

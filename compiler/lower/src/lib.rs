@@ -165,7 +165,7 @@ fn write(
     set: &StageSet,
     options: &Options,
 ) -> (Program, transfers::Transfers) {
-    let mut work = program_tables::ProgramTables::new((schedule, parts), set, (options.offload, options.zero));
+    let mut work = program_tables::ProgramTables::new((schedule, parts), set, options);
     // Only where blocks run on, or an order places updates, does a task wait for more than what it reads.
     let waits = schedule.window.is_some() || schedule.step_tasks.first(StepTaskKind::Update).is_some();
     let dependencies = waits.then(|| Dependencies::of(schedule));
@@ -256,8 +256,8 @@ impl Inputs<'_> {
             })
             .collect();
         let mut groups = collectives.groups;
-        if work.has_pieces() {
-            // Each device alone: its members exchange what pieces of tasks made.
+        if work.exchanges() {
+            // Each device alone: its members exchange what pieces of tasks made, and sums of squares.
             groups.extend((0..schedule.n_devices()).map(|device| vec![DeviceId::from_index(device)]));
         }
         Lowered { groups, devices }

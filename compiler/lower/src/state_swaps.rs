@@ -11,7 +11,6 @@ use crate::program_tables::ProgramTables;
 use pipe_ir::ids::{DeviceId, ExecId, ValueId};
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::{Access, Space};
-use pipe_ir::task::TaskKind;
 use pipe_ir::units::Bytes;
 use pipe_schedule::schedule::Schedule;
 
@@ -68,7 +67,7 @@ impl Residency {
 /// The executables of a device in the order in which they run; none for a task without anything to do.
 fn steps(schedule: &Schedule, work: &ProgramTables, device: DeviceId) -> Vec<Option<ExecId>> {
     let tasks = schedule.orders[device.index()].iter().map(|scheduled| work.exec(scheduled.task));
-    let is_update = |exec: &ExecId| work.execs[exec.index()].kind == TaskKind::Update;
+    let is_update = |exec: &ExecId| work.execs[exec.index()].is_update();
     tasks.chain(work.execs_of(device).filter(is_update).map(Some)).collect()
 }
 

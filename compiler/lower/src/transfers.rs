@@ -175,6 +175,7 @@ fn class_of(kind: ValueKind) -> Class {
         | ValueKind::Exchanged
         | ValueKind::Parameters
         | ValueKind::OptimizerState
+        | ValueKind::GradientNorm
         | ValueKind::Scratch
         | ValueKind::Data
         | ValueKind::Loss

@@ -108,6 +108,8 @@ codes! {
     CannotOffload "cannot-offload"
     /// What devices are to divide among them is not there, or is not divided.
     CannotShard "cannot-shard"
+    /// Gradients have no norm before the weights change.
+    CannotClip "cannot-clip"
     /// A stage that lives on several devices at once has no instructions.
     UndividedStage "undivided-stage"
     /// A task that every step needs is not in the schedule.

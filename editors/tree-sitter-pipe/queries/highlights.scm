@@ -32,7 +32,7 @@
 (use (name) @function)
 (tie (name) @variable)
 
-["activation" "all" "at" "auto" "behind" "block" "bubble" "checkpoint" "cost" "cut" "data" "decay" "device" "devices"
+["activation" "all" "at" "auto" "behind" "block" "bubble" "checkpoint" "clip_norm" "cost" "cut" "data" "decay" "device" "devices"
  "every" "fill" "frozen" "from" "host" "init" "input" "lane" "layer" "let" "loss" "memory" "microbatches" "minimum"
  "model" "none" "normal" "numbers" "of" "offload" "on" "ones" "optimizer" "order" "output" "over" "param" "part"
  "parts" "peak" "phase"

@@ -299,6 +299,11 @@ def _program(fields: Mapping[str, Any]) -> Program:
             f"each device of the program is a group of {members} devices, which `pipec run` executes: "
             "leave `tensor` out of the pipeline"
         )
+    if any(value["kind"] == "gradient_norm" for value in fields["values"]):
+        raise ProgramError(
+            "the program clips gradients, which `pipec run` does: leave `clip_norm` out of the pipeline, and call "
+            "`Runner.clip_grad_norm_`"
+        )
     program = Program(
         name=str(fields["name"]),
         n_stages=int(fields["n_stages"]),

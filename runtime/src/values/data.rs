@@ -355,7 +355,7 @@ fn index_bound(program: &Program, value: ValueId) -> u64 {
     let users = program.execs.iter().filter_map(|exec| Some((operand_of(exec, value)?, exec)));
     let bounds = users.filter_map(|(operand, exec)| match &exec.body {
         Body::Graph(graph) => graph.nodes.iter().filter_map(|node| indexed_rows(graph, node, operand)).min(),
-        Body::Abstract | Body::Optimizer => None,
+        Body::Abstract | Body::Optimizer | Body::Squares => None,
     });
     bounds.min().unwrap_or(i32::MAX as u64)
 }

@@ -97,9 +97,9 @@ struct Entry<'s> {
     bytes: &'s [u8],
 }
 
-/// Writes the weights of a checkpoint, with their updates of low rank, and its `config.json`, into a new folder. Files of weights have
-/// at most `most_bytes`; where there are several, an index says which has what. The optimizer's state
-/// goes to a file of its own if it is wanted.
+/// Writes the weights of a checkpoint, with their updates of low rank, and its `config.json`, into a new
+/// folder. Files of weights have at most `most_bytes`; where there are several, an index says which has
+/// what. The optimizer's state goes to a file of its own if it is wanted.
 ///
 /// # Errors
 /// If the model is none that Hugging Face knows, the folder is there already, or files cannot be written.

@@ -89,8 +89,9 @@ struct Placed {
     members: Vec<Vec<Elements>>,
 }
 
-/// Fills the weights of a run, but for updates of low rank that the files do not have. Nothing is written if something does not fit. All ranks of a job do it at once, and each
-/// reads what its devices hold. Returns what should be said of it.
+/// Fills the weights of a run, but for updates of low rank that the files do not have. Nothing is written
+/// if something does not fit. All ranks of a job do it at once, and each reads what its devices hold.
+/// Returns what should be said of it.
 ///
 /// # Errors
 /// If files are missing, cut off or of another model.

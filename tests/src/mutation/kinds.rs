@@ -52,6 +52,8 @@ kinds! {
     MoveStart SameResults
     /// A `run` stands somewhere else.
     MoveRun SameResults
+    /// A `run` that adds up squares of gradients stands somewhere else, twice or nowhere.
+    Squares SameResults
     /// A `fill`, `load` or `emit` stands somewhere else.
     MoveData SameResults
     /// An instruction stands on another device.

@@ -396,8 +396,12 @@ impl Machine<'_> {
             |operand: usize| self.kinds.get(row.operands[operand].value.index()).copied().unwrap_or(ValueKind::Data);
         // Gradients are sums, which may be made in any order.
         let adds = |operand: usize| {
-            let sum = kind(operand) == ValueKind::ParameterGradients && row.operands[operand].access == Access::Update;
-            sum && row.kind != TaskKind::Update
+            let is_sum = match kind(operand) {
+                ValueKind::ParameterGradients => row.kind != TaskKind::Update,
+                ValueKind::GradientNorm => true,
+                _ => false,
+            };
+            is_sum && row.operands[operand].access == Access::Update
         };
         let mut inputs = vec![4, exec as u64, if row.kind == TaskKind::Update { self.step } else { 0 }];
         let mut before = vec![0; buffers.len()];

@@ -69,6 +69,18 @@ fn list(kind: Kind, original: &Program, program: &mut Program, device: usize, di
                 moved(step, places[dice.below(places.len())], to);
             }
         }
+        Kind::Squares => {
+            let adds =
+                |one: &Instruction| matches!(one, Instruction::Run { exec, .. } if original.exec(*exec).is_squares());
+            let places: Vec<usize> = (0..step.len()).filter(|place| adds(&step[*place])).collect();
+            if let Some(place) = (!places.is_empty()).then(|| places[dice.below(places.len())]) {
+                match dice.below(3) {
+                    0 => drop(step.remove(place)),
+                    1 => step.insert(to, step[place]),
+                    _ => moved(step, place, to),
+                }
+            }
+        }
         Kind::ToDevice => {
             let moved = step.remove(from);
             let step = &mut program.devices[to_device].step;

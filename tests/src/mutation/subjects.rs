@@ -159,6 +159,10 @@ pub fn subjects(breadth: Breadth) -> Result<Vec<Subject>, String> {
     for schedule in DIVIDED {
         found.extend(model_subject((schedule, ""), ("with zero", MODELS[0].1), 2, 4)?);
     }
+    for schedule in CLIPPED {
+        let text = clipped_text(schedule, 2, 4);
+        found.extend(compiled(schedule, "2 devices, 4 microbatches, clipped".to_owned(), &text, Path::new("."))?);
+    }
     found.extend(groups()?);
     found.extend(lanes()?);
     found.extend(examples()?);
@@ -207,6 +211,11 @@ fn model_text((family, declared): (&str, &str), model: &str, devices: u32, micro
     )
 }
 
+/// The text of a pipeline whose gradients are clipped.
+fn clipped_text(family: &str, devices: u32, microbatches: u32) -> String {
+    model_text((family, ""), MODELS[0].1, devices, microbatches).replace("steps 2", "steps 2 clip_norm 0.1")
+}
+
 /// Pipelines of every family with a model, each with its name; some schedules do not go with some models.
 #[must_use]
 pub fn pipelines(devices: u32, microbatches: u32) -> Vec<(String, String)> {
@@ -217,7 +226,11 @@ pub fn pipelines(devices: u32, microbatches: u32) -> Vec<(String, String)> {
         let name = format!("{} of {model}, {devices} devices, {microbatches} microbatches", family.0);
         (name, model_text(family, model, devices, microbatches))
     };
-    plain.chain(others).map(text).collect()
+    let clipped = CLIPPED.map(|family| {
+        let name = format!("{family} clipped, {devices} devices, {microbatches} microbatches");
+        (name, clipped_text(family, devices, microbatches))
+    });
+    plain.chain(others).map(text).chain(clipped).collect()
 }
 
 fn compiled(family: &str, name: String, text: &str, folder: &Path) -> Result<Option<Subject>, String> {
@@ -362,6 +375,9 @@ const OFFLOADED: [&str; 5] = [
 
 /// Schedules whose replicas divide the state of their weights.
 const DIVIDED: [&str; 5] = ["dp_1f1b zero 1", "chimera zero 2", "dp_1f1b zero 2", "chimera zero 3", "dp_1f1b zero 3"];
+
+/// Schedules whose gradients are clipped.
+const CLIPPED: [&str; 5] = ["1f1b", "zb_h1", "chimera", "dp_1f1b zero 1", "chimera zero 3"];
 
 /// Models, each as it is called.
 const MODELS: [(&str, &str); 2] =

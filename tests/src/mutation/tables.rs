@@ -104,8 +104,9 @@ pub(super) fn program(kind: Kind, program: &mut Program, dice: &mut Dice) {
             }
         }
         Kind::Slices => *n_slices = near(*n_slices, *n_microbatches as usize, dice),
-        Kind::Training => match (training.as_mut(), dice.below(3)) {
+        Kind::Training => match (training.as_mut(), dice.below(4)) {
             (Some(_), 0) => *training = None,
+            (Some(training), 3) => training.clip_norm = [None, Some(1.0), Some(f64::NAN), Some(0.0)][dice.below(4)],
             (Some(training), 1) => training.optimizer = Optimizer::Sgd { momentum: 0.5, weight_decay: 0.0 },
             (Some(training), _) => training.learning_rate.peak = f64::NAN,
             (None, _) => {}
@@ -229,7 +230,8 @@ fn exec(kind: Kind, exec: &mut Exec, n_values: usize, stages: usize, dice: &mut 
             _ => drop(operands.pop()),
         },
         Kind::ExecBody => {
-            *body = [Body::Abstract, Body::Optimizer, Body::Graph(Graph::default())][dice.below(3)].clone();
+            *body =
+                [Body::Abstract, Body::Optimizer, Body::Squares, Body::Graph(Graph::default())][dice.below(4)].clone();
         }
         Kind::ExecFlops => *flops = flops.wrapping_add(1),
         _ => {

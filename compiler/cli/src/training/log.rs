@@ -11,8 +11,11 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Names of the columns, in their order.
-const HEAD: &str = "step,loss,learning_rate,tokens,seconds,tokens_per_second\n";
+/// Names of the columns, in their order: of a run that clips gradients, and of others.
+const HEADS: [&str; 2] = [
+    "step,loss,learning_rate,tokens,seconds,tokens_per_second,gradient_norm\n",
+    "step,loss,learning_rate,tokens,seconds,tokens_per_second\n",
+];
 /// How every line of JSON begins.
 const BEGINNING: &str = "{\"step\":";
 /// No row has more bytes.
@@ -40,14 +43,18 @@ struct Row {
     seconds: f64,
     /// Of this step; `None` where nothing is computed.
     tokens_per_second: Option<f64>,
+    /// Before gradients were clipped; `None` where they are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gradient_norm: Option<f64>,
 }
 
 impl Row {
-    fn text(&self, form: Form) -> String {
+    fn text(&self, form: Form, has_norm: bool) -> String {
         let number = |value: Option<f64>| value.map(|value| format!("{value:?}")).unwrap_or_default();
+        let norm = if has_norm { format!(",{}", number(self.gradient_norm)) } else { String::new() };
         match form {
             Form::Csv => format!(
-                "{},{},{},{},{:?},{}\n",
+                "{},{},{},{},{:?},{}{norm}\n",
                 self.step,
                 number(self.loss),
                 number(self.learning_rate),
@@ -60,13 +67,15 @@ impl Row {
     }
 }
 
-/// When steps were done.
+/// When steps were done, and how large their gradients were.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
+pub(super) struct Figures {
     /// From the start of the run to the end of these steps.
     pub(super) elapsed: Duration,
     /// What these steps took.
     pub(super) took: Duration,
+    /// The norm of the gradients before they were clipped; `None` where they are not.
+    pub(super) gradient_norm: Option<f64>,
 }
 
 /// A log that is being written.
@@ -74,6 +83,8 @@ pub(super) struct Log {
     path: PathBuf,
     file: File,
     form: Form,
+    /// Whether its rows have a column for the norm of the gradients, if it is a table.
+    has_norm: bool,
     /// Bytes of the rows in it.
     length: u64,
     /// Elements of the data of a step.
@@ -121,37 +132,46 @@ impl Log {
     pub(super) fn open(path: &Path, program: &Program, first_step: u64, tokens_per_step: u64) -> Result<Self, Failure> {
         let form = form(path)?;
         let mut file = open(path)?;
+        let clips = program.training.as_ref().is_some_and(|training| training.clip_norm.is_some());
         let begun = |file: &mut File| {
             let mut length = kept(file, form, first_step)?;
             file.set_len(length)?;
+            let mut head = String::new();
+            if form == Form::Csv && length > 0 {
+                // A log that is there keeps its columns.
+                file.seek(SeekFrom::Start(0))?;
+                BufReader::new(&mut *file).read_line(&mut head)?;
+            }
             file.seek(SeekFrom::Start(length))?;
             if length == 0 && form == Form::Csv {
-                file.write_all(HEAD.as_bytes())?;
-                length = HEAD.len() as u64;
+                head = HEADS[usize::from(!clips)].to_owned();
+                file.write_all(head.as_bytes())?;
+                length = head.len() as u64;
             }
-            Ok(length)
+            Ok((length, head == HEADS[0]))
         };
-        let length = begun(&mut file).map_err(|error| failure(path, error))?;
+        let (length, has_norm) = begun(&mut file).map_err(|error| failure(path, error))?;
         let rate = program.training.as_ref().map(|training| (training.learning_rate, training.steps));
-        Ok(Self { path: path.to_owned(), file, form, length, tokens_per_step, rate })
+        Ok(Self { path: path.to_owned(), file, form, has_norm, length, tokens_per_step, rate })
     }
 
     /// Writes one row for each of `n_steps` steps; `done` is the last step. Fails if the file cannot be written, and
     /// then leaves no part of these rows behind.
-    pub(super) fn write(&mut self, done: u64, n_steps: u64, losses: &[f64], times: Times) -> Result<(), Failure> {
+    pub(super) fn write(&mut self, done: u64, n_steps: u64, losses: &[f64], figures: Figures) -> Result<(), Failure> {
         let computes = !losses.is_empty();
         let rounded = |value: f64, digits: f64| (value * digits).round() / digits;
-        let speed = (self.tokens_per_step * n_steps) as f64 / times.took.as_secs_f64().max(1e-9);
+        let speed = (self.tokens_per_step * n_steps) as f64 / figures.took.as_secs_f64().max(1e-9);
         let first = done - n_steps;
         let row = |index: u64| Row {
             step: first + index + 1,
             loss: losses.get(index as usize).copied(),
             learning_rate: self.rate.map(|(rate, steps)| learning_rate(&rate, first + index, steps)),
             tokens: self.tokens_per_step * (first + index + 1),
-            seconds: rounded(times.elapsed.as_secs_f64(), 1e6),
+            seconds: rounded(figures.elapsed.as_secs_f64(), 1e6),
             tokens_per_second: computes.then(|| rounded(speed, 10.0)),
+            gradient_norm: figures.gradient_norm,
         };
-        let rows: String = (0..n_steps).map(|index| row(index).text(self.form)).collect();
+        let rows: String = (0..n_steps).map(|index| row(index).text(self.form, self.has_norm)).collect();
         if let Err(error) = self.file.write_all(rows.as_bytes()) {
             // Where even this fails, the next run that resumes here removes the half row.
             let _ = self.file.set_len(self.length);
@@ -171,7 +191,7 @@ fn kept(file: &mut File, form: Form, last: u64) -> io::Result<u64> {
         reader.by_ref().take(LONGEST).read_until(b'\n', &mut line)?;
         let text = String::from_utf8_lossy(&line);
         let step = match (form, number) {
-            (Form::Csv, 1) => is_beginning(&text, HEAD).then_some(0),
+            (Form::Csv, 1) => HEADS.iter().any(|head| is_beginning(&text, head)).then_some(0),
             (Form::Csv, _) => text.split(',').next().and_then(|step| step.parse().ok()),
             (Form::JsonLines, _) => step(&text),
         };
@@ -228,28 +248,35 @@ mod tests {
         tokens: 1_792,
         seconds: 1.25,
         tokens_per_second: Some(1024.0),
+        gradient_norm: None,
     };
 
     #[test]
     fn a_row_is_a_line_of_either_form() {
-        assert_eq!(ROW.text(Form::Csv), "7,2.5,3e-5,1792,1.25,1024.0\n");
+        assert_eq!(ROW.text(Form::Csv, false), "7,2.5,3e-5,1792,1.25,1024.0\n");
         let json =
             r#"{"step":7,"loss":2.5,"learning_rate":0.00003,"tokens":1792,"seconds":1.25,"tokens_per_second":1024.0}"#;
         let parsed = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
-        assert_eq!(parsed(&ROW.text(Form::JsonLines)), parsed(json));
-        assert!(ROW.text(Form::JsonLines).starts_with(BEGINNING));
+        assert_eq!(parsed(&ROW.text(Form::JsonLines, false)), parsed(json));
+        assert!(ROW.text(Form::JsonLines, false).starts_with(BEGINNING));
         let none = Row { loss: Some(f64::NAN), learning_rate: None, tokens_per_second: None, ..ROW };
-        assert_eq!(none.text(Form::Csv), "7,NaN,,1792,1.25,\n");
-        assert_eq!(parsed(&none.text(Form::JsonLines))["loss"], serde_json::Value::Null);
+        assert_eq!(none.text(Form::Csv, false), "7,NaN,,1792,1.25,\n");
+        assert_eq!(parsed(&none.text(Form::JsonLines, false))["loss"], serde_json::Value::Null);
+        let clipped = Row { gradient_norm: Some(1.5), ..ROW };
+        assert_eq!(clipped.text(Form::Csv, true), "7,2.5,3e-5,1792,1.25,1024.0,1.5\n");
+        assert_eq!(ROW.text(Form::Csv, true), "7,2.5,3e-5,1792,1.25,1024.0,\n");
+        assert_eq!(parsed(&clipped.text(Form::JsonLines, true))["gradient_norm"], 1.5);
     }
 
     #[test]
     fn rows_of_later_steps_and_half_a_row_go() {
-        let rows = |form: Form, steps: std::ops::Range<u64>| -> String {
-            let head = if form == Form::Csv { HEAD } else { "" };
-            head.to_owned() + &steps.map(|step| Row { step, ..ROW }.text(form)).collect::<String>()
-        };
-        for (name, form) in [("csv", Form::Csv), ("json", Form::JsonLines)] {
+        for (name, form, has_norm) in
+            [("csv", Form::Csv, false), ("norm", Form::Csv, true), ("json", Form::JsonLines, false)]
+        {
+            let rows = |form: Form, steps: std::ops::Range<u64>| -> String {
+                let head = if form == Form::Csv { HEADS[usize::from(!has_norm)] } else { "" };
+                head.to_owned() + &steps.map(|step| Row { step, ..ROW }.text(form, has_norm)).collect::<String>()
+            };
             let all = rows(form, 1..10);
             let check = |text: &str, last: u64, expected: &str| {
                 assert_eq!(kept_of(name, form, text, last).as_deref(), Ok(expected), "{text}");
@@ -275,7 +302,7 @@ mod tests {
                 assert!(found.contains("line 1 is another"), "{found}");
             }
         }
-        let found = kept_of("other.rows", Form::Csv, &format!("{HEAD}1,2,3,4,5,6\nhello\n"), 9);
+        let found = kept_of("other.rows", Form::Csv, &format!("{}1,2,3,4,5,6\nhello\n", HEADS[1]), 9);
         assert!(found.is_err_and(|found| found.contains("line 3 is another")));
     }
 }

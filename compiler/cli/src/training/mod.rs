@@ -11,11 +11,11 @@ pub(crate) mod trained;
 
 use crate::output::{self, warn};
 pub(crate) use bubble::{Bubble, BubbleParts};
-use log::{Log, Times};
+use log::{Figures, Log};
 use pipe_compiler::analyze::Analysis;
 use pipe_distributed::Job;
 use pipe_ir::program::{Body, Program};
-use pipe_ir::training::Training;
+use pipe_ir::training::{Training, clip_scale};
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
 use pipe_model::symbolic::{FLOWING, SAVED};
@@ -73,6 +73,8 @@ pub(crate) struct Finished {
     pub(crate) measured: Vec<MeasuredMemory>,
     /// Instructions executed on all devices.
     pub(crate) instructions: u64,
+    /// How often gradients were clipped, where they are.
+    pub(crate) clipped: Option<Clipped>,
     /// Time in steps.
     pub(crate) elapsed: Duration,
     /// Whether Ctrl-C ended it.
@@ -83,6 +85,17 @@ pub(crate) struct Finished {
     pub(crate) trace: Vec<StepReport>,
     /// Why the log ends early, if it does.
     pub(crate) log_failed: Option<output::Failure>,
+}
+
+/// How often gradients were clipped.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Clipped {
+    /// The most that their norm may be.
+    pub(crate) most: f64,
+    /// In how many steps it was more.
+    pub(crate) steps: u64,
+    /// The largest norm.
+    pub(crate) largest: f64,
 }
 
 /// Measured memory of a device.
@@ -250,10 +263,12 @@ pub(crate) fn train(
         done += stride;
         let elapsed = start.elapsed();
         let losses = if plan.computes { step.step_losses(run.program()) } else { Vec::new() };
+        let gradient_norm = if plan.computes { run.gradient_norm() } else { None };
         tally.count(&step, &losses);
+        tally.clip(run.program(), gradient_norm);
         progress.step(done, losses.last().copied(), elapsed);
-        let times = Times { elapsed, took: elapsed - began };
-        if let Some(Err(failure)) = log.as_mut().map(|log| log.write(done, stride, &losses, times)) {
+        let figures = Figures { elapsed, took: elapsed - began, gradient_norm };
+        if let Some(Err(failure)) = log.as_mut().map(|log| log.write(done, stride, &losses, figures)) {
             // What the run learns is worth more than its log.
             warn(&format!("the log ends before step {done}, and the run goes on: {failure}"));
             (tally.run.log_failed, log) = (Some(failure), None);
@@ -287,6 +302,15 @@ impl Tally {
         let lanes = vec![[0.0; 2]; program.lanes.len()];
         let run = Finished { first_step, busy, lanes, measured, ..Finished::default() };
         Self { run, gpu_idle: vec![Vec::new(); n_devices], extent: 0.0 }
+    }
+
+    /// Counts a step whose gradients had a norm.
+    fn clip(&mut self, program: &Program, norm: Option<f64>) {
+        let most = program.training.as_ref().and_then(|training| training.clip_norm);
+        let (Some(norm), Some(most)) = (norm, most) else { return };
+        let clipped = self.run.clipped.get_or_insert(Clipped { most, steps: 0, largest: 0.0 });
+        clipped.steps += u64::from(clip_scale(norm * norm, most) < 1.0);
+        clipped.largest = clipped.largest.max(norm);
     }
 
     fn count(&mut self, step: &StepReport, losses: &[f64]) {

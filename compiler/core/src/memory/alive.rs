@@ -72,6 +72,7 @@ const fn is_activation(kind: ValueKind) -> bool {
         ValueKind::Parameters
         | ValueKind::ParameterGradients
         | ValueKind::OptimizerState
+        | ValueKind::GradientNorm
         | ValueKind::Scratch
         | ValueKind::Held
         | ValueKind::Exchanged

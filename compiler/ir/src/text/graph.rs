@@ -13,6 +13,7 @@ pub(super) fn print_body(body: &Body, out: &mut String) {
     match body {
         Body::Abstract => {}
         Body::Optimizer => out.push_str(" optimizer"),
+        Body::Squares => out.push_str(" squares"),
         Body::Graph(graph) => {
             out.push_str(" {\n");
             for (index, node) in graph.nodes.iter().enumerate() {
@@ -42,6 +43,9 @@ fn print_node(index: usize, node: &Node, out: &mut String) {
 pub(super) fn parse_body(cursor: &mut Cursor<'_>) -> Result<Body, ParseError> {
     if cursor.take("optimizer") {
         return Ok(Body::Optimizer);
+    }
+    if cursor.take("squares") {
+        return Ok(Body::Squares);
     }
     if !cursor.take("{") {
         return Ok(Body::Abstract);

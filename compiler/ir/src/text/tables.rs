@@ -4,7 +4,7 @@ use super::cursor::{Cursor, ParseError};
 use super::print::{push_id, push_name};
 use crate::graph::{DType, TensorType};
 use crate::ids::{ExecId, GroupId, LaneId, StageId, ValueId};
-use crate::program::{Access, Chunk, Edge, Exec, Operand, Piece, Program};
+use crate::program::{Access, Body, Chunk, Edge, Exec, Operand, Piece, Program, SQUARES};
 use crate::task::TaskKind;
 use crate::training::{Checkpoint, DataSource, Decay, DecayShape, DecayedWeights, LearningRate, Optimizer, Training};
 use crate::units::Bytes;
@@ -51,8 +51,9 @@ impl Tables<'_> {
     }
 }
 
-/// Kind, stage, number of the slice, edge, number of the chunk, piece, and whether `R` repeats it.
-type ExecName = (TaskKind, StageId, Option<u32>, Option<Edge>, Option<u32>, Option<Piece>, bool);
+/// Kind (none where it adds squares to a norm), stage, number of the slice, edge, number of the chunk, piece, and
+/// whether `R` repeats it.
+type ExecName = (Option<TaskKind>, StageId, Option<u32>, Option<Edge>, Option<u32>, Option<Piece>, bool);
 
 fn exec_name(cursor: &mut Cursor<'_>) -> Result<ExecName, ParseError> {
     const EXPECTED: &str = "an executable such as `@F.s0`";
@@ -68,7 +69,7 @@ fn exec_name(cursor: &mut Cursor<'_>) -> Result<ExecName, ParseError> {
     });
     let (word, piece) = piece.map_or((word, None), |(word, piece)| (word, Some(piece)));
     let parts = word.split_once(".s").and_then(|(letters, rest)| {
-        let kind = TaskKind::from_letters(letters)?;
+        let kind = if letters == SQUARES { None } else { Some(TaskKind::from_letters(letters)?) };
         let stage = |text| number(text).map(StageId);
         if let Some((own, slice)) = rest.split_once(".q") {
             return Some((kind, stage(own)?, Some(number(slice)?), None, None, piece, is_repeated));
@@ -113,6 +114,9 @@ pub(super) fn print_training(training: &Training, out: &mut String) {
         if let Some(over) = rate.decay.over {
             out.push_str(&format!(" over {over}"));
         }
+    }
+    if let Some(most) = training.clip_norm {
+        out.push_str(&format!("\n  clip_norm {most:?}"));
     }
     match &training.data {
         DataSource::Synthetic => out.push_str("\n  data synthetic\n"),
@@ -178,6 +182,7 @@ pub(super) fn parse_training(cursor: &mut Cursor<'_>) -> Result<Training, ParseE
     } else {
         Decay::default()
     };
+    let clip_norm = if cursor.take("clip_norm") { Some(cursor.float("a number")?) } else { None };
     cursor.expect("data")?;
     let data = match cursor.choice(&[("synthetic", "synthetic"), ("bytes", "bytes"), ("tokens", "tokens")])? {
         "synthetic" => DataSource::Synthetic,
@@ -206,7 +211,7 @@ pub(super) fn parse_training(cursor: &mut Cursor<'_>) -> Result<Training, ParseE
     };
     cursor.expect("}")?;
     let learning_rate = LearningRate { peak, warmup, minimum, decay };
-    Ok(Training { steps, seed, optimizer, decayed, learning_rate, data, init, config, checkpoint, model })
+    Ok(Training { steps, seed, optimizer, decayed, learning_rate, clip_norm, data, init, config, checkpoint, model })
 }
 
 /// Prints a row of the table of values.
@@ -383,7 +388,12 @@ pub(super) fn parse_exec(cursor: &mut Cursor<'_>, tables: &mut Tables<'_>) -> Re
         let value = tables.value(cursor)?;
         operands.push(Operand { value, access, ahead: ahead(cursor)? });
     }
+    let here = cursor.clone();
     let body = super::graph::parse_body(cursor)?;
+    if kind.is_none() != (body == Body::Squares) {
+        return Err(here.expected("`squares` behind a name that begins with `N`, and there alone"));
+    }
+    let kind = kind.unwrap_or(TaskKind::Update);
     Ok(Exec { kind, stage, slice, edge, is_repeated, chunk, piece, operands, body, flops })
 }
 

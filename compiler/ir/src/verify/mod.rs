@@ -46,6 +46,9 @@
 //!   their order and with no other run between them; what one of them exchanges is exchanged by the
 //!   group of that device alone before a later one reads it. All members run one list, so what holds
 //!   of the device holds of each, and a collective of theirs has all of them at the same place.
+//! - **norm**: where gradients are clipped, the gradients of every update are squared and added up once, on one device,
+//!   after they are final and with nothing added to them afterwards; the members of each device add up their sums, then
+//!   all devices do, and no update comes before that.
 //! - **losses**: every loss is emitted exactly once, on the device that computes it.
 //! - **collectives**: the n-th collective of a group is the same on every member, and joins the
 //!   same value and bytes, which are all the devices that hold the value, or a share of it. Shares
@@ -62,6 +65,7 @@
 mod contents;
 mod lifespans;
 mod losses;
+mod norm;
 mod orders;
 mod report;
 mod tables;
@@ -230,6 +234,7 @@ fn analyze(program: &Program) -> Result<(), Report> {
     report.checkpoint()?;
     let holders = orders::Holders::of(program);
     tasks::check(program, &holders, &mut report);
+    norm::check(program, &mut report);
     report.checkpoint()?;
     let contents = devices(program).map(|(device, code)| contents::check(program, &holders, device, code, &mut report));
     let (sent, joined): (Vec<_>, Vec<_>) = contents.unzip();

@@ -50,6 +50,9 @@ pub(super) fn check(program: &Program, holders: &Holders, report: &mut Report) {
     let mut stages = vec![Stage::default(); numbers.len()];
     for (index, exec) in program.execs.iter().enumerate() {
         let stage = &mut stages[slot[index]];
+        if exec.is_squares() {
+            continue;
+        }
         stage.execs[exec.kind.index()] = Some(u32::try_from(index).unwrap_or(u32::MAX));
         stage.repeats |= exec.is_repeated;
         if exec.kind == TaskKind::Update {
@@ -97,9 +100,9 @@ pub(super) fn check(program: &Program, holders: &Holders, report: &mut Report) {
     }
 }
 
-/// Whether an executable is a task, or its first piece: that one counts.
+/// Whether an executable is a task, or its first piece: that one counts. What adds up squares is none.
 fn begins(exec: &Exec) -> bool {
-    exec.piece.is_none_or(|piece| piece.number == 0)
+    !exec.is_squares() && exec.piece.is_none_or(|piece| piece.number == 0)
 }
 
 /// The pieces of a task follow each other on a device, with no other run between them. `open` is the task whose pieces
@@ -137,7 +140,8 @@ fn shares(program: &Program, step: &[Instruction], slot: &[usize], stages: &[Sta
 /// On how many devices an update runs: all that hold its weights.
 fn homes(program: &Program, holders: &Holders, exec: &Exec) -> u32 {
     let values = exec.operands.iter().map(|operand| operand.value);
-    let kept = values.filter(|value| program.value(*value).kind != ValueKind::Scratch);
+    let is_shared = |kind: ValueKind| matches!(kind, ValueKind::Scratch | ValueKind::GradientNorm);
+    let kept = values.filter(|value| !is_shared(program.value(*value).kind));
     let most = kept.map(|value| holders.of_value(value).len()).max().unwrap_or(0).max(1);
     u32::try_from(most).unwrap_or(u32::MAX)
 }

@@ -6,7 +6,6 @@ use super::{Emitter, NO_BUFFER};
 use crate::collectives::{Join, ReductionPart};
 use pipe_ir::ids::{DeviceId, ExecId, MicrobatchId, TokenId, ValueId};
 use pipe_ir::instruction::{Collective, Instruction};
-use pipe_ir::task::TaskKind;
 
 /// Collectives that were joined and not waited for.
 pub(super) type Joined = Vec<(TokenId, ReductionPart)>;
@@ -80,7 +79,7 @@ impl Emitter<'_> {
     /// Whether an update waits for the end of the step.
     pub(super) fn is_update_at_end(&self, exec: ExecId) -> bool {
         let exec = &self.work.execs[exec.index()];
-        exec.kind == TaskKind::Update && !exec.operands.iter().any(|operand| self.work.leaves(operand.value))
+        exec.is_update() && !exec.operands.iter().any(|operand| self.work.leaves(operand.value))
     }
 
     /// Exchanges the shares of all weights that are divided, and whole on every device.

@@ -5,6 +5,7 @@ mod collectives;
 mod copies;
 mod gathers;
 mod lanes;
+mod norm;
 mod pieces;
 mod sums;
 mod updates;
@@ -202,6 +203,7 @@ impl<'a> Emitter<'a> {
         self.gathered(tasks.len());
         self.between(device, tasks.len());
         self.use_sums(&mut joined, usize::MAX);
+        self.norm(device, &mut joined);
         let flushes = self.schedule.window.is_none();
         let mut step = tasks.len();
         for exec in self.work.execs_of(device) {
@@ -237,7 +239,7 @@ impl<'a> Emitter<'a> {
     fn set_up(&mut self, device: DeviceId) {
         let execs = self.work.execs_of(device).map(|exec| &self.work.execs[exec.index()]);
         let operands = execs.flat_map(|exec| exec.operands.iter().map(|one| one.value));
-        let mut own: Vec<ValueId> = operands.chain(self.work.shares_of(device)).collect();
+        let mut own: Vec<ValueId> = operands.chain(self.work.shares_of(device)).chain(self.work.norm()).collect();
         own.sort_unstable();
         own.dedup();
         for id in own {

@@ -28,7 +28,7 @@ impl Emitter<'_> {
     }
 
     /// The group of the device alone, which stands for its members.
-    fn own_group(&self) -> GroupId {
+    pub(super) fn own_group(&self) -> GroupId {
         GroupId::from_index(self.collectives.groups.len() + self.own.index())
     }
 }

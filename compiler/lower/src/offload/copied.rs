@@ -285,6 +285,9 @@ fn acts(schedule: &Schedule, costs: &Costs, program: &Program, device: DeviceId)
         match *instruction {
             Instruction::Run { exec, microbatch, .. } => {
                 let exec = program.exec(exec);
+                if exec.is_squares() {
+                    continue;
+                }
                 if exec.kind == TaskKind::Update {
                     acts.push(Act::Update(update(costs, program, exec)));
                     continue;

@@ -4,7 +4,7 @@
 use super::ProgramTables;
 use pipe_ir::ids::{DeviceId, ExecId, GroupId, StageId, ValueId};
 use pipe_ir::program::Chunk;
-use pipe_ir::task::{Task, TaskKind};
+use pipe_ir::task::Task;
 use pipe_ir::value::{Share, ValueKind};
 use pipe_model::stage_set::WeightGroup;
 use std::collections::BTreeMap;
@@ -94,7 +94,7 @@ impl ProgramTables {
             return Some(update);
         }
         let has = |exec: &ExecId| self.execs[exec.index()].operands.iter().any(|operand| operand.value == gradients);
-        let is_update = |exec: &ExecId| self.execs[exec.index()].kind == TaskKind::Update;
+        let is_update = |exec: &ExecId| self.execs[exec.index()].is_update();
         self.execs_of(device).filter(is_update).find(has)
     }
 
@@ -109,8 +109,9 @@ impl ProgramTables {
         self.divided[gradients.index()]
     }
 
-    /// Whether gradients are on a device only from the first task that adds to them until their sum is used.
+    /// Whether gradients are on a device only from the first task that adds to them until their sum is used. Those that
+    /// are clipped are used when all sums are known, at the end of the step.
     pub(crate) fn leaves(&self, value: ValueId) -> bool {
-        self.zero.gradients() && self.divided[value.index()]
+        self.zero.gradients() && self.divided[value.index()] && self.norm.is_none()
     }
 }

@@ -1,9 +1,10 @@
 //! What there is to do: the executables that a schedule uses, each with its scratch, and what they read and write.
 
 mod divided;
+mod norm;
 mod pieces;
 
-use super::{Buckets, chunks};
+use super::{Buckets, Options, chunks};
 use petgraph::unionfind::UnionFind;
 use pieces::TaskPiece;
 use pipe_ir::ids::{DeviceId, ExecId, LaneId, MicrobatchId, StageId, ValueId};
@@ -61,6 +62,10 @@ pub(super) struct ProgramTables {
     zero: Zero,
     /// By stage, or part of one: the lane that runs it.
     lanes: Vec<Option<LaneId>>,
+    /// The sum of the squares of all gradients, where these are clipped.
+    norm: Option<ValueId>,
+    /// How many devices stand behind each device.
+    members: u32,
 }
 
 const UNUSED: ValueId = ValueId(u32::MAX);
@@ -75,11 +80,8 @@ pub(super) struct Flow {
 
 impl ProgramTables {
     /// `schedule` has the lists of devices, and `parts` says what of them runs on lanes.
-    pub(super) fn new(
-        (schedule, parts): (&Schedule, &StageParts),
-        set: &StageSet,
-        (offload, zero): (Offload, Zero),
-    ) -> Self {
+    pub(super) fn new((schedule, parts): (&Schedule, &StageParts), set: &StageSet, options: &Options) -> Self {
+        let (offload, zero) = (options.offload, options.zero);
         let used = used(schedule, set);
         let mut work = Self {
             values: Vec::new(),
@@ -106,9 +108,14 @@ impl ProgramTables {
             lanes: (0..schedule.n_stages())
                 .map(|row| parts.lane(StageId::from_index(row)).map(LaneId::from_index))
                 .collect(),
+            norm: None,
+            members: set.members.max(1),
         };
         let numbers = work.take_values(set, &used);
         work.take_execs(set, &used, &numbers);
+        if options.training.as_ref().is_some_and(|training| training.clip_norm.is_some()) {
+            work.add_norm();
+        }
         work.find_versions(schedule);
         work.numbers = numbers;
         work.find_shares();
@@ -176,9 +183,9 @@ impl ProgramTables {
         self.scratch.push(Bytes::ZERO);
     }
 
-    /// Whether any task runs in pieces.
-    pub(super) fn has_pieces(&self) -> bool {
-        !self.pieces.is_empty()
+    /// Whether the members of a device exchange anything.
+    pub(super) fn exchanges(&self) -> bool {
+        !self.pieces.is_empty() || self.norm.is_some() && self.members > 1
     }
 
     /// Counts the buffers of all weights. An update whose old version is still read makes the new one beside it.
@@ -237,7 +244,10 @@ impl ProgramTables {
         for (index, exec) in self.execs.iter().enumerate() {
             let members = self.homes_of(exec);
             let share = exec.chunk.filter(|chunk| chunk.group.is_some());
-            let is_own = |position: usize| share.is_none_or(|share| share.number as usize == position);
+            // Squares that several devices could add up are those of the first.
+            let all = !exec.is_squares();
+            let is_own =
+                |position: usize| share.map_or(all || position == 0, |share| share.number as usize == position);
             let own = members.iter().enumerate().filter(|(position, _)| is_own(*position));
             homes.extend(own.map(|(_, device)| (device.index(), index)));
         }
@@ -246,8 +256,10 @@ impl ProgramTables {
 
     /// The devices that have what an executable works on, ascending.
     fn homes_of(&self, exec: &Exec) -> Vec<DeviceId> {
-        let changes =
-            |group: &WeightGroup| exec.operands.iter().any(|operand| self.whole(operand.value) == group.parameters);
+        let changes = |group: &WeightGroup| {
+            let mut values = exec.operands.iter().map(|operand| self.whole(operand.value));
+            values.any(|value| value == group.parameters || exec.is_squares() && group.gradients == Some(value))
+        };
         let updates = |group: &&WeightGroup| group.update.is_some() && changes(group);
         let group = self.weights.iter().find(updates).filter(|_| exec.kind == TaskKind::Update);
         self.members(group.map_or(std::slice::from_ref(&exec.stage), |group| &group.stages))
@@ -290,7 +302,7 @@ impl ProgramTables {
         let needs = self.execs.iter().zip(&self.scratch).enumerate().map(|(index, (exec, said))| match &exec.body {
             _ if self.pieces.contains_key(&ExecId::from_index(index)) => Bytes::ZERO,
             Body::Graph(graph) => kernels::plan(graph).scratch,
-            Body::Abstract | Body::Optimizer => *said,
+            Body::Abstract | Body::Optimizer | Body::Squares => *said,
         });
         let needs: Vec<Bytes> = needs.collect();
         for devices in self.related(n_devices) {

@@ -116,3 +116,31 @@ pub(crate) fn rotary(tape: &mut Tape, x: NodeId, angles: NodeId) -> NodeId {
     let turned = [tape.binary(Binary::Sub, a, b), tape.binary(Binary::Add, c, d)];
     tape.concat(&turned, axis)
 }
+
+/// The logarithm of the sum of e^x along the last axis, which keeps its place with size 1. No power is above 1. Its
+/// gradient is that of the sum alone: the largest element is taken off and added again.
+pub(crate) fn log_sum_exp(tape: &mut Tape, x: NodeId) -> NodeId {
+    let last = tape.shape(x).len() - 1;
+    let column = tape.top_k(x, 1);
+    let top = tape.take_along(x, column);
+    let top = tape.unary(Unary::Detach, top);
+    let below = tape.binary(Binary::Sub, x, top);
+    let powers = tape.unary(Unary::Exp, below);
+    let sum = tape.sum(powers, last);
+    let logarithm = tape.unary(Unary::Log, sum);
+    tape.binary(Binary::Add, logarithm, top)
+}
+
+/// The mean over all rows of the square of [`log_sum_exp`], as a number (arXiv 2204.02311, section 5; of routers
+/// arXiv 2202.08906, equation 5).
+#[expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "the constant is an element of a tensor")]
+pub(crate) fn z_loss(tape: &mut Tape, logits: NodeId) -> NodeId {
+    let z = log_sum_exp(tape, logits);
+    let count = tape.ty(z).elements();
+    let mut sum = tape.binary(Binary::Mul, z, z);
+    for axis in (0..tape.shape(z).len() - 1).rev() {
+        sum = tape.sum(sum, axis);
+    }
+    let mean = tape.scale(sum, 1.0 / count as f64);
+    tape.reshape(mean, &[])
+}

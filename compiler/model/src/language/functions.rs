@@ -273,6 +273,12 @@ const FUNCTIONS: &[Function] = &[
         usage: &["logits", "targets"],
         make: products::cross_entropy,
     },
+    Function {
+        name: "z_loss",
+        doc: "The mean over all rows of (log sum e^x)^2, which keeps logits near 0 (arXiv 2204.02311, section 5).",
+        usage: &["logits"],
+        make: products::z_loss,
+    },
 ];
 
 /// All of them, with their arguments and what they give.

@@ -55,6 +55,16 @@ pub(super) fn unswapped(tape: &Tape, id: NodeId) -> Option<NodeId> {
     (*permutation == swapped).then(|| inputs[0])
 }
 
+/// The mean of (log sum e^logits[.., n])^2.
+pub(super) fn z_loss(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
+    let logits = given.numbers(evaluator, 0)?;
+    if evaluator.tape.shape(logits.node).is_empty() {
+        let message = "`z_loss` needs rows of logits, and this is one number";
+        return evaluator.fail(logits.error(evaluator.tape, Code::ShapeMismatch, message));
+    }
+    Ok(Value::Tensor(composed::z_loss(evaluator.tape, logits.node)))
+}
+
 /// softmax(q[.., m, w] · k[.., n, w]ᵀ) · v[.., n, w], without the scores as a whole.
 pub(super) fn attention(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>, causal: bool) -> Made {
     let operands = [given.numbers(evaluator, 0)?, given.numbers(evaluator, 1)?, given.numbers(evaluator, 2)?];

@@ -2,8 +2,8 @@
 //! for each row, not the logits.
 
 use super::{Dividing, Own, State};
-use crate::graph::tape::Tape;
-use pipe_ir::graph::{Binary, Node, Op, Unary};
+use crate::graph::composed::log_sum_exp;
+use pipe_ir::graph::{Binary, Node, Op};
 use pipe_ir::ids::NodeId;
 
 /// The mean of `log sum e^logits - logit of the target` over all rows.
@@ -33,18 +33,4 @@ pub(super) fn cross_entropy(dividing: &mut Dividing<'_>, node: &Node, logits: No
     }
     loss = tape.scale(loss, 1.0 / count as f64);
     Own { node: tape.reshape(loss, &[]), state: State::Whole }
-}
-
-/// The logarithm of the sum of e^x along the last axis, which keeps its place with size 1. Its gradient is that of the
-/// sum alone: the largest element is taken off and added again.
-fn log_sum_exp(tape: &mut Tape, x: NodeId) -> NodeId {
-    let last = tape.shape(x).len() - 1;
-    let column = tape.top_k(x, 1);
-    let top = tape.take_along(x, column);
-    let top = tape.unary(Unary::Detach, top);
-    let below = tape.binary(Binary::Sub, x, top);
-    let powers = tape.unary(Unary::Exp, below);
-    let sum = tape.sum(powers, last);
-    let logarithm = tape.unary(Unary::Log, sum);
-    tape.binary(Binary::Add, logarithm, top)
 }

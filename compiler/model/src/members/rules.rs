@@ -2,6 +2,7 @@
 
 use super::{Along, Dividing, Own, State, loss};
 use crate::graph::composed::part;
+use crate::graph::tape::to_u32;
 use pipe_ir::graph::{Binary, Class, Node, Op, Unary};
 use pipe_ir::ids::NodeId;
 
@@ -36,7 +37,7 @@ fn divided(own: &mut Dividing<'_>, node: &Node, inputs: &[Own]) -> Option<Own> {
         Op::Gather => gather(own, node, inputs),
         Op::Attention { .. } => attention(own, node, inputs),
         Op::CrossEntropy => cross_entropy(own, node, inputs),
-        Op::TopK | Op::TakeAlong | Op::AddAlong => rows(own, node, inputs),
+        Op::TopK | Op::TakeAlong | Op::AddAlong => largest(own, node, inputs).or_else(|| rows(own, node, inputs)),
         op if op.class() == Class::Rows => normalized(own, node, inputs),
         _ => None,
     }
@@ -362,6 +363,42 @@ fn rows(own: &mut Dividing<'_>, node: &Node, inputs: &[Own]) -> Option<Own> {
         _ => None,
     })?;
     Some(on_parts(own, node, inputs, along))
+}
+
+/// The largest element of each row, of which members have columns: that of their largest ones. Nobody else may read the
+/// columns of these.
+fn largest(own: &mut Dividing<'_>, node: &Node, inputs: &[Own]) -> Option<Own> {
+    let (tape, members) = (&own.whole.tape, own.members);
+    let x = node.inputs[0];
+    let rank = tape.shape(x).len();
+    let along = |state| matches!(state, State::Part(along) if along.axis + 1 == rank);
+    if !along(inputs[0].state) || node.ty.shape[rank - 1] != 1 {
+        return None;
+    }
+    let is_top = |id: NodeId| tape.node(id).op == Op::TopK && tape.node(id).inputs[0] == x;
+    let takes = |reader: &Node| reader.op == Op::TakeAlong && reader.inputs[0] == x;
+    match node.op {
+        Op::TopK => {
+            let is_this = |id: &NodeId| tape.node(*id) == node;
+            let ids: Vec<NodeId> = tape.ids().filter(is_this).collect();
+            let mut readers =
+                tape.nodes().iter().filter(|reader| reader.inputs.iter().any(|input| ids.contains(input)));
+            // Columns of a part are those of the whole for nobody but `TakeAlong`, below.
+            readers.all(takes).then(|| own.push(&node.op, vec![inputs[0].node], &node.ty, State::Whole))
+        }
+        Op::TakeAlong if is_top(node.inputs[1]) => {
+            let tops = own.tape.take_along(inputs[0].node, inputs[1].node);
+            // [members, rows, 1] -> [rows, members]
+            let all = own.tape.all_gather(tops, members, true);
+            let rows = &node.ty.shape[..rank - 1];
+            let all = own.tape.reshape(all, &[&[members], rows].concat());
+            let order: Vec<u32> = (1..rank).chain([0]).map(to_u32).collect();
+            let all = own.tape.transpose(all, &order);
+            let column = own.tape.top_k(all, 1);
+            Some(Own { node: own.tape.take_along(all, column), state: State::Whole })
+        }
+        _ => None,
+    }
 }
 
 /// The same with gains and biases, which every member has, and masked softmax.

@@ -97,6 +97,7 @@ fn shared(
         | ValueKind::Parameters
         | ValueKind::ParameterGradients
         | ValueKind::OptimizerState
+        | ValueKind::GradientNorm
         | ValueKind::Scratch
         | ValueKind::Loss => false,
     };

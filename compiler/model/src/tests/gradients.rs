@@ -123,6 +123,8 @@ fn every_function_has_the_derivative_that_differences_measure() {
         ("rms_norm(a * 0.1, bias, 0.5)", "6, 4"),
         ("rotary(a, reshape(positions(6), [3, 2]) * 0.7)", "6, 4"),
         ("rotary(a, reshape(positions(6), [3, 2]) * transpose(slice(b, 0, 0, 2), 1, 0))", "6, 4"),
+        ("gain * z_loss(a)", "1, 4"),
+        ("gain * z_loss(a * bias - 3) + z_loss(gain)", "1, 4"),
         ("take_along(a, top_k(a, 2))", "6, 2"),
         ("add_along(top_k(a, 2), slice(a, 2, 1, 2), 5)", "6, 5"),
         ("scatter_add(indices, a * bias, 7)", "7, 4"),

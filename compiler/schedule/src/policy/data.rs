@@ -35,8 +35,8 @@ impl Copies {
 
 impl Schedule {
     /// The schedule `n` times side by side. Microbatch `m` of pipeline `r` is number `m * n + r` of all, and its device
-    /// `d` is device `d * n + r`. All pipelines hold the same weights. None where weights change during a step, or where
-    /// activations, sums or updates have places.
+    /// `d` is device `d * n + r`. All pipelines hold the same weights. None where weights change during a step, or
+    /// where activations, sums or updates have places.
     pub fn side_by_side(&self, n: u32) -> Option<Self> {
         if self.window.is_some() || !self.swaps.is_empty() || !self.step_tasks.is_empty() || !self.carried.is_empty() {
             return None;

@@ -198,6 +198,8 @@ pub enum SettingValue {
     Warmup(Expr),
     /// `minimum 0.0003`: the learning rate of the last step.
     Minimum(Expr),
+    /// `clip_norm 1.0`: the most that the norm of all gradients may be.
+    ClipNorm(Expr),
     /// `decay linear over 100`.
     Decay {
         /// How the learning rate falls.

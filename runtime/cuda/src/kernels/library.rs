@@ -70,6 +70,8 @@ files! {
     attention_statistics_MODE_STORED_WIDTH ["attention_MODE"]
     attention_grad_queries_MODE_STORED_RESULT_WIDTH_SPAN ["attention_MODE"]
     attention_grad_keys_MODE_STORED_RESULT_WIDTH_SPAN ["attention_MODE"]
+    squares_REAL ["team_REAL=f64"]
+    add_sums ["team_REAL=f64"]
     adamw_REAL ["step"]
     lion_REAL ["step"]
     plain_sgd_REAL ["step"]

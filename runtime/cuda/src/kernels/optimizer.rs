@@ -6,9 +6,9 @@
 use super::{Sources, number, real, some_blocks};
 use crate::launch::{Argument, Launch};
 use pipe_ir::kernels::{Location, Storage};
-use pipe_ir::training::{Optimizer, Training};
+use pipe_ir::training::{NORM_NUMBERS, Optimizer, Training};
 use pipe_ir::units::Bytes;
-use pipe_runtime::{Piece, UpdatedPart, learning_rate};
+use pipe_runtime::{Piece, SquaredPart, UpdatedPart, learning_rate};
 
 /// What a step's updates are computed with; the struct of the same name in `cu/step.cu`. Kernels
 /// round each to their precision.
@@ -54,16 +54,55 @@ impl StepNumbers {
     }
 }
 
+/// Elements of a block that adds up squares, before there are as many blocks as may be.
+const SQUARES_OF_BLOCK: u64 = 4096;
+
 impl Sources {
     /// Adds the function of an optimizer, unless it is there, and says what to launch for an update: a launch for each
     /// piece. Operands are parameters, gradients and, where the optimizer has any, its state, which is all that the
     /// buffer of the state holds. `is_beside` has the new parameters go to a second operand, and the first stay as it
-    /// is.
-    pub(crate) fn optimizer(&mut self, optimizer: &Optimizer, part: &UpdatedPart, is_beside: bool) -> Vec<Launch> {
-        part.pieces.iter().map(|piece| self.piece(optimizer, part, piece, is_beside)).collect()
+    /// is. Where gradients are clipped, `clip` is the operand of the sum of their squares, and the most that their norm
+    /// may be.
+    pub(crate) fn optimizer(
+        &mut self,
+        optimizer: &Optimizer,
+        part: &UpdatedPart,
+        (is_beside, clip): (bool, Option<(u32, f64)>),
+    ) -> Vec<Launch> {
+        part.pieces.iter().map(|piece| self.piece(optimizer, (part, piece), (is_beside, clip))).collect()
     }
 
-    fn piece(&mut self, optimizer: &Optimizer, part: &UpdatedPart, piece: &Piece, is_beside: bool) -> Launch {
+    /// Says what to launch to add the squares of gradients, the first operand, to their sum, the second.
+    pub(crate) fn squares(&mut self, part: &SquaredPart) -> Vec<Launch> {
+        let place = |operand: u32, offset: usize| {
+            Argument::Address(Location { place: Storage::Operand(operand), offset: Bytes(offset as u64) })
+        };
+        let mut launches = Vec::new();
+        for range in &part.bytes {
+            let count = range.len() as u64 / part.dtype.bytes().0;
+            let blocks = some_blocks(count.div_ceil(SQUARES_OF_BLOCK), NORM_NUMBERS as u32 - 1);
+            let [sums, add] = [
+                ("squares_REAL", blocks, vec![place(1, 0), place(0, range.start), Argument::U64(count)]),
+                ("add_sums", 1, vec![place(1, 0), Argument::U32(blocks)]),
+            ]
+            .map(|(file, blocks, arguments)| Launch {
+                function: self.function(file, &[("REAL", real(part.dtype))]),
+                grid: [blocks, 1, 1],
+                block: [256, 1, 1],
+                shared: 0,
+                arguments,
+            });
+            launches.extend([sums, add]);
+        }
+        launches
+    }
+
+    fn piece(
+        &mut self,
+        optimizer: &Optimizer,
+        (part, piece): (&UpdatedPart, &Piece),
+        (is_beside, clip): (bool, Option<(u32, f64)>),
+    ) -> Launch {
         let UpdatedPart { dtype, bytes, from, .. } = part;
         let optimizer = if piece.decays { *optimizer } else { optimizer.without_decay() };
         let count = piece.bytes.len() as u64 / dtype.bytes().0;
@@ -91,7 +130,11 @@ impl Sources {
                 ("lion_REAL", decays, vec![beta1, 1.0 - beta1, beta2, 1.0 - beta2])
             }
         };
-        arguments.extend([Argument::Step, Argument::U64(count)]);
+        let squares = clip.map_or(Argument::U64(0), |(operand, _)| {
+            Argument::Address(Location { place: Storage::Operand(operand), offset: Bytes::ZERO })
+        });
+        let most = clip.map_or(0.0, |(_, most)| most);
+        arguments.extend([Argument::Step, squares, Argument::F64(most), Argument::U64(count)]);
         arguments.extend(decays);
         arguments.extend(numbers.into_iter().map(|own| number(*dtype, own)));
         let grid = [some_blocks(count.div_ceil(256), 65535), 1, 1];

@@ -14,13 +14,13 @@ use crate::machine::gpu_assignment::GpuAssignment;
 use pipe_distributed::Amount;
 use pipe_ir::digest::Digest;
 use pipe_ir::graph::DType;
-use pipe_ir::ids::ExecId;
+use pipe_ir::ids::{DeviceId, ExecId};
 use pipe_ir::instruction::Collective;
 use pipe_ir::kernels::{Kernel, plan};
 use pipe_ir::program::{Body, Exec, Program};
 use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
-use pipe_runtime::{Precision, RunError, makes_new_version, updated};
+use pipe_runtime::{Precision, RunError, makes_new_version, squared, updated};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -93,8 +93,9 @@ impl Modules {
         let (mut execs, mut together) = (BTreeMap::new(), Vec::<(Shared, Vec<Launch>)>::new());
         for call in recorded.setup.calls.iter().chain(&recorded.step.calls) {
             match call {
-                Call::Work(_, Work::Run { exec, .. }) if !execs.contains_key(exec) => {
-                    execs.insert(*exec, compiled(program, program.exec(*exec), &mut sources, &mut libraries)?);
+                Call::Work(_, Work::Run { device, exec, .. }) if !execs.contains_key(exec) => {
+                    let own = (*device, program.exec(*exec));
+                    execs.insert(*exec, compiled(program, own, &mut sources, &mut libraries)?);
                 }
                 Call::Work(queue, work @ Work::Together { .. }) => {
                     let queue = recorded.step.queues.get(queue.0 as usize).copied();
@@ -217,11 +218,12 @@ fn shared(program: &Program, work: &Work) -> Option<Shared> {
 
 fn compiled(
     program: &Program,
-    exec: &Exec,
+    (device, exec): (DeviceId, &Exec),
     sources: &mut Sources,
     libraries: &mut Libraries,
 ) -> Result<Compiled, RunError> {
-    let scratch = exec.operands.iter().position(|operand| program.value(operand.value).kind == ValueKind::Scratch);
+    let operand_of = |kind| exec.operands.iter().position(|operand| program.value(operand.value).kind == kind);
+    let scratch = operand_of(ValueKind::Scratch);
     match &exec.body {
         Body::Abstract => Err(RunError::Unsupported(format!(
             "@{} has no body: a schedule without a model runs on the null backend only",
@@ -240,9 +242,18 @@ fn compiled(
             };
             let part = updated(program, exec);
             let bytes = part.bytes.len() as u64;
-            let doing = Doing::Launches(sources.optimizer(&training.optimizer, &part, makes_new_version(exec)));
+            let norm = operand_of(ValueKind::GradientNorm).and_then(|norm| u32::try_from(norm).ok());
+            let how = (makes_new_version(exec), norm.zip(training.clip_norm));
+            let doing = Doing::Launches(sources.optimizer(&training.optimizer, &part, how));
             let amount = Amount::of_update(&training.optimizer, bytes / part.dtype.bytes().0, bytes);
             Ok(Compiled { steps: vec![Step { kind: "optimizer", amount, doing }], scratch })
+        }
+        Body::Squares => {
+            let part = squared(program, device, exec);
+            let bytes: u64 = part.bytes.iter().map(|own| own.len() as u64).sum();
+            let amount = Amount { flops: 0, bytes, elements: bytes / part.dtype.bytes().0 };
+            let doing = Doing::Launches(sources.squares(&part));
+            Ok(Compiled { steps: vec![Step { kind: "norm of gradients", amount, doing }], scratch })
         }
     }
 }

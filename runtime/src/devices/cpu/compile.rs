@@ -28,7 +28,14 @@ pub(crate) enum Compiled {
         scratch: Option<usize>,
     },
     /// The optimizer.
-    Optimizer(UpdatedPart),
+    Optimizer {
+        /// What it changes.
+        part: UpdatedPart,
+        /// Which operand is the sum of the squares of all gradients, where these are clipped.
+        norm: Option<usize>,
+    },
+    /// Sums of squares.
+    Squares(SquaredPart),
 }
 
 /// A kernel and, where it has any, its machine code.
@@ -51,17 +58,21 @@ pub(crate) fn compile(
         _ => None,
     });
     let used: BTreeSet<ExecId> = runs.collect();
-    used.into_iter().map(|id| Ok((id, executable(program, program.exec(id), jit)?))).collect()
+    used.into_iter().map(|id| Ok((id, executable(program, (device, program.exec(id)), jit)?))).collect()
 }
 
-fn executable(program: &Program, exec: &Exec, jit: &mut Jit) -> Result<Compiled, RunError> {
+fn executable(program: &Program, (device, exec): (DeviceId, &Exec), jit: &mut Jit) -> Result<Compiled, RunError> {
     let operand_of = |kind| exec.operands.iter().position(|operand| program.value(operand.value).kind == kind);
     match &exec.body {
         Body::Abstract => Err(RunError::Unsupported(format!(
             "@{} has no body: a schedule without a model runs on the null backend only",
             exec.name()
         ))),
-        Body::Optimizer => Ok(Compiled::Optimizer(updated(program, exec))),
+        Body::Optimizer => {
+            let norm = operand_of(ValueKind::GradientNorm);
+            Ok(Compiled::Optimizer { part: updated(program, exec), norm })
+        }
+        Body::Squares => Ok(Compiled::Squares(squared(program, device, exec))),
         Body::Graph(graph) => {
             let launches = plan(graph).kernels.into_iter().map(|kernel| launch(kernel, jit));
             Ok(Compiled::Graph {
@@ -104,6 +115,35 @@ pub fn updated(program: &Program, exec: &Exec) -> UpdatedPart {
     let from = share.map_or(bytes.start, |_| 0);
     let pieces = pieces(program, parameters, &bytes);
     UpdatedPart { bytes, from, dtype, pieces }
+}
+
+/// Of which gradients squares are added up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SquaredPart {
+    /// Their type.
+    pub dtype: DType,
+    /// Their bytes in the buffer of the gradients, ascending.
+    pub bytes: Vec<Range<usize>>,
+}
+
+/// Of which gradients a device adds up the squares. What all members have whole is the first one's; what lies between
+/// tensors is zero.
+pub fn squared(program: &Program, device: DeviceId, exec: &Exec) -> SquaredPart {
+    let gradients = exec.operands.first().map(|operand| program.value(operand.value));
+    let all = 0..gradients.map_or(Bytes::ZERO, |value| value.bytes).to_usize();
+    let own = exec.chunk.map_or(all, |chunk| chunk.from.to_usize()..chunk.to.to_usize());
+    let dtype = gradients.map_or(DType::F32, Value::dtype);
+    if program.member(device) == 0 {
+        return SquaredPart { dtype, bytes: vec![own] };
+    }
+    let divided = gradients.into_iter().flat_map(|value| &value.tensors).filter(|slot| slot.split.is_some());
+    let part = divided.map(|slot| {
+        let start = slot.offset.to_usize();
+        start.max(own.start)..(start + slot.ty.bytes().to_usize()).min(own.end)
+    });
+    let mut bytes: Vec<Range<usize>> = part.filter(|part| !part.is_empty()).collect();
+    bytes.sort_by_key(|part| part.start);
+    SquaredPart { dtype, bytes }
 }
 
 /// Takes some bytes of parameters apart where weights that decay and weights that do not are neighbours. What lies

@@ -1,6 +1,6 @@
 //! Launching: finds the bytes of every operand and calls the kernel.
 
-use super::compile::{Launch, UpdatedPart, launch};
+use super::compile::{Launch, SquaredPart, UpdatedPart, launch};
 use super::jit::Jit;
 use super::number::{Number, with_numbers};
 use super::optimizer::Update;
@@ -12,7 +12,7 @@ use pipe_distributed::memory::Region;
 use pipe_distributed::{Amount, Fault, Profile, RunError};
 use pipe_ir::graph::DType;
 use pipe_ir::kernels::{Extent, Kernel, KernelPlan, Location, RowKernel, RowOp, Storage, Sum};
-use pipe_ir::training::Training;
+use pipe_ir::training::{Training, clip_scale};
 use pulp::Arch;
 use std::ops::Range;
 use std::time::Instant;
@@ -62,12 +62,23 @@ pub fn run_plan(plan: KernelPlan, operands: &[Region]) -> Result<(), RunError> {
     done.map_err(|fault| RunError::Unsupported(fault.to_string()))
 }
 
-/// Updates a part of parameters once from gradients and the state of the optimizer, in this order.
+/// Updates a part of parameters once from gradients and the state of the optimizer, in this order. The training may
+/// have the sum of the squares of all gradients beside it.
 ///
 /// # Errors
 /// None with these operands.
-pub fn run_update(part: &UpdatedPart, training: &Training, step: u64, operands: [Region; 3]) -> Result<(), Fault> {
+pub fn run_update(
+    part: &UpdatedPart,
+    training: (&Training, Option<f64>),
+    step: u64,
+    operands: [Region; 3],
+) -> Result<(), Fault> {
     with_numbers!(part.dtype, N => Launcher::new(false).optimizer::<N>(training, step, part, operands.into_iter()))
+}
+
+/// Adds the squares of gradients to the first number of a sum.
+pub fn run_squares(part: &SquaredPart, gradients: Region, sum: Region) {
+    Launcher::new(false).squares(part, gradients, sum);
 }
 
 impl Launcher {
@@ -99,7 +110,7 @@ impl Launcher {
     /// Updates a part of the parameters; its state is all that the buffer of the state holds.
     pub(super) fn optimizer<T: Number>(
         &mut self,
-        training: &Training,
+        (training, squares): (&Training, Option<f64>),
         step: u64,
         part: &UpdatedPart,
         mut operands: impl Iterator<Item = Region>,
@@ -113,13 +124,29 @@ impl Launcher {
         let state_bytes = bytes * training.optimizer.state_per_parameter() as usize;
         let state = operands.next().unwrap_or(Region::EMPTY).part(0, state_bytes);
         let (p, g) = (p.part(*from, bytes), g.part(*start, bytes));
-        let update = Update { training, step, pieces };
+        let scale = training.clip_norm.zip(squares).map_or(1.0, |(most, squares)| clip_scale(squares, most));
+        let update = Update { training, step, scale, pieces };
         optimizer::update::<T>(self.arch, update, p.numbers_mut(), g.numbers(), state.numbers_mut());
         if self.profile.is_some() {
             let amount = Amount::of_update(&training.optimizer, (bytes / size_of::<T>()) as u64, bytes as u64);
             self.record("optimizer", started, amount);
         }
         Ok(())
+    }
+
+    /// Adds the squares of gradients to the first number of a sum.
+    pub(super) fn squares(&mut self, part: &SquaredPart, gradients: Region, sum: Region) {
+        let started = Instant::now();
+        let mut amount = Amount::default();
+        for range in &part.bytes {
+            let own = gradients.part(range.start, range.len());
+            sum.numbers_mut::<f64>()[0] += with_numbers!(part.dtype, N => optimizer::squares(own.numbers::<N>()));
+            amount.bytes += range.len() as u64;
+            amount.elements += range.len() as u64 / part.dtype.bytes().0;
+        }
+        if self.profile.is_some() {
+            self.record("norm of gradients", started, amount);
+        }
     }
 
     pub(super) fn profile(&self) -> Profile {

@@ -18,12 +18,12 @@ use crate::devices::{Device, Loader};
 use crate::values::init;
 use compile::Compiled;
 pub(crate) use compile::{Executables, Launch, compile, launch};
-pub use compile::{Piece, UpdatedPart, makes_new_version, updated};
+pub use compile::{Piece, SquaredPart, UpdatedPart, makes_new_version, squared, updated};
 pub(crate) use foreign::gemm as library_gemm;
 pub(crate) use jit::Jit;
 pub use lanes::instruction_set;
 pub(crate) use launch::Launcher;
-pub use launch::{run_plan, run_update};
+pub use launch::{run_plan, run_squares, run_update};
 pub(crate) use number::{Number, with_numbers};
 pub use optimizer::rate as learning_rate;
 use pipe_distributed::memory::{Memories, Region};
@@ -106,7 +106,7 @@ impl Device for CpuDevice {
         let regions = operands.iter().map(|buffer| memory.region(places[buffer.index()]));
         match self.executables.get_mut(&exec) {
             Some(Compiled::Graph { launches, scratch }) => self.launcher.graph(launches, *scratch, regions),
-            Some(Compiled::Optimizer(updated)) => match &self.shared.program.program().training {
+            Some(Compiled::Optimizer { part: updated, norm }) => match &self.shared.program.program().training {
                 Some(training) => {
                     let beside = makes_new_version(self.shared.program.program().exec(exec));
                     let mut regions = regions;
@@ -115,10 +115,20 @@ impl Device for CpuDevice {
                         all(new).bytes_mut().copy_from_slice(all(old).bytes());
                         regions.next();
                     }
+                    let norm = norm.map(|norm| memory.region(places[operands[norm].index()]).numbers::<f64>()[0]);
+                    let training = (training, norm);
                     with_numbers!(updated.dtype, N => self.launcher.optimizer::<N>(training, step, updated, regions))
                 }
                 None => Err(Fault::new("an update needs training settings, but the program has none")),
             },
+            Some(Compiled::Squares(part)) => {
+                let [gradients, sum] = operands else {
+                    return Err(Fault::new("squares are added up of gradients, to a sum"));
+                };
+                let [gradients, sum] = [gradients, sum].map(|buffer| memory.region(places[buffer.index()]));
+                self.launcher.squares(part, gradients, sum);
+                Ok(())
+            }
             None => Err(Fault::new(format!("{exec} was not compiled for this device"))),
         }
     }

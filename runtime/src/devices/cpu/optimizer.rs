@@ -13,6 +13,8 @@ pub(crate) struct Update<'a> {
     pub(crate) training: &'a Training,
     /// Counted from 0.
     pub(crate) step: u64,
+    /// What gradients are multiplied with.
+    pub(crate) scale: f64,
     /// The parameters in pieces.
     pub(crate) pieces: &'a [Piece],
 }
@@ -20,7 +22,7 @@ pub(crate) struct Update<'a> {
 /// Updates parameters from gradients. `state` holds one or two numbers per parameter: all first moments (or
 /// velocities), then all second moments.
 pub(crate) fn update<T: Number>(arch: Arch, update: Update<'_>, p: &mut [T], g: &[T], state: &mut [T]) {
-    let Update { training, step, pieces } = update;
+    let Update { training, step, scale, pieces } = update;
     let rate = rate(&training.learning_rate, step, training.steps);
     let (first, second) = state.split_at_mut(p.len().min(state.len()));
     for Piece { bytes, decays } in pieces {
@@ -28,26 +30,29 @@ pub(crate) fn update<T: Number>(arch: Arch, update: Update<'_>, p: &mut [T], g: 
         let numbers = bytes.start / size_of::<T>()..bytes.end / size_of::<T>();
         let first = first.get_mut(numbers.clone()).unwrap_or_default();
         let second = second.get_mut(numbers.clone()).unwrap_or_default();
-        piece(arch, (optimizer, rate, step), &mut p[numbers.clone()], &g[numbers], [first, second]);
+        piece(arch, (optimizer, rate, scale, step), &mut p[numbers.clone()], &g[numbers], [first, second]);
     }
 }
 
 /// Updates parameters of which all decay or none.
 fn piece<T: Number>(
     arch: Arch,
-    (optimizer, rate, step): (Optimizer, f64, u64),
+    (optimizer, rate, scale, step): (Optimizer, f64, f64, u64),
     p: &mut [T],
     g: &[T],
     [first, second]: [&mut [T]; 2],
 ) {
+    let scale = T::of(scale);
     match optimizer {
         Optimizer::Sgd { momentum, weight_decay } => {
-            let numbers = Sgd { rate: T::of(rate), momentum: T::of(momentum), weight_decay: T::of(weight_decay) };
+            let [rate, own, weight_decay] = [rate, momentum, weight_decay].map(T::of);
+            let numbers = Sgd { scale, rate, momentum: own, weight_decay };
             if momentum == 0.0 { plain_sgd(arch, numbers, p, g) } else { momentum_sgd(arch, numbers, p, g, first) }
         }
         Optimizer::AdamW { beta1, beta2, epsilon, weight_decay } => {
             let t = (step + 1) as f64;
             let numbers = AdamW {
+                scale,
                 keep: T::of(1.0 - rate * weight_decay),
                 rate: T::of(-rate / (1.0 - beta1.powf(t))),
                 beta1: (T::of(beta1), T::of(1.0 - beta1)),
@@ -59,6 +64,7 @@ fn piece<T: Number>(
         }
         Optimizer::Lion { beta1, beta2, weight_decay } => {
             let numbers = Lion {
+                scale,
                 keep: T::of(1.0 - rate * weight_decay),
                 rate: T::of(rate),
                 beta1: (T::of(beta1), T::of(1.0 - beta1)),
@@ -90,16 +96,31 @@ pub fn rate(rate: &LearningRate, step: u64, steps: u32) -> f64 {
     minimum + (rate.peak - minimum) * above
 }
 
+/// The sum of squares, in double precision: number i is added to sum i % 8, then those eight in their order.
+pub(super) fn squares<T: Number>(numbers: &[T]) -> f64 {
+    let mut sums = [0.0; 8];
+    for eight in numbers.chunks(sums.len()) {
+        for (sum, number) in sums.iter_mut().zip(eight) {
+            let number = number.to_f64();
+            *sum += number * number;
+        }
+    }
+    sums.iter().sum()
+}
+
 #[derive(Clone, Copy)]
 pub(super) struct Sgd<T> {
+    scale: T,
     rate: T,
     momentum: T,
     weight_decay: T,
 }
 
-/// Numbers of a step. Pairs are a decay and 1 minus it; `root` corrects the bias of the second moment's root.
+/// Numbers of a step; `scale` is what gradients are multiplied with. Pairs are a decay and 1 minus it; `root` corrects
+/// the bias of the second moment's root.
 #[derive(Clone, Copy)]
 pub(super) struct AdamW<T> {
+    scale: T,
     keep: T,
     rate: T,
     beta1: (T, T),
@@ -108,9 +129,10 @@ pub(super) struct AdamW<T> {
     epsilon: T,
 }
 
-/// Numbers of a step. Pairs are a decay and 1 minus it.
+/// Numbers of a step; `scale` is what gradients are multiplied with. Pairs are a decay and 1 minus it.
 #[derive(Clone, Copy)]
 pub(super) struct Lion<T> {
+    scale: T,
     keep: T,
     rate: T,
     beta1: (T, T),
@@ -118,46 +140,48 @@ pub(super) struct Lion<T> {
 }
 
 kernel! {
-    /// p -= rate * (g + weight_decay * p).
+    /// p -= rate * (scale * g + weight_decay * p).
     fn plain_sgd<'a, T>(_s; numbers: Sgd<T>, p: &'a mut [T], g: &'a [T]) {
         for (p, g) in p.iter_mut().zip(g) {
-            *p -= numbers.rate * (*g + numbers.weight_decay * *p);
+            *p -= numbers.rate * (numbers.scale * *g + numbers.weight_decay * *p);
         }
     }
 }
 
 kernel! {
-    /// v = momentum * v + (g + weight_decay * p); p -= rate * v.
+    /// v = momentum * v + (scale * g + weight_decay * p); p -= rate * v.
     fn momentum_sgd<'a, T>(_s; numbers: Sgd<T>, p: &'a mut [T], g: &'a [T], v: &'a mut [T]) {
         for ((p, g), v) in p.iter_mut().zip(g).zip(v) {
-            *v = numbers.momentum * *v + (*g + numbers.weight_decay * *p);
+            *v = numbers.momentum * *v + (numbers.scale * *g + numbers.weight_decay * *p);
             *p -= numbers.rate * *v;
         }
     }
 }
 
 kernel! {
-    /// m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g g; p = keep p + rate m / (root sqrt(v) + epsilon).
+    /// m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g g; p = keep p + rate m / (root sqrt(v) + epsilon), with g scaled.
     fn adamw<'a, T>(_s; numbers: AdamW<T>, p: &'a mut [T], g: &'a [T], m: &'a mut [T], v: &'a mut [T]) {
         let ((b1, c1), (b2, c2)) = (numbers.beta1, numbers.beta2);
         for (((p, g), m), v) in p.iter_mut().zip(g).zip(m).zip(v) {
-            *m = b1 * *m + c1 * *g;
-            *v = b2 * *v + c2 * (*g * *g);
+            let g = numbers.scale * *g;
+            *m = b1 * *m + c1 * g;
+            *v = b2 * *v + c2 * (g * g);
             *p = numbers.keep * *p + numbers.rate * *m / (numbers.root * v.sqrt() + numbers.epsilon);
         }
     }
 }
 
 kernel! {
-    /// p = keep p - rate sign(b1 m + (1 - b1) g); m = b2 m + (1 - b2) g.
+    /// p = keep p - rate sign(b1 m + (1 - b1) g); m = b2 m + (1 - b2) g, with g scaled.
     fn lion<'a, T>(_s; numbers: Lion<T>, p: &'a mut [T], g: &'a [T], m: &'a mut [T]) {
         let ((b1, c1), (b2, c2)) = (numbers.beta1, numbers.beta2);
         for ((p, g), m) in p.iter_mut().zip(g).zip(m) {
-            let direction = b1 * *m + c1 * *g;
+            let g = numbers.scale * *g;
+            let direction = b1 * *m + c1 * g;
             let towards = if direction > T::ZERO { numbers.rate } else { T::ZERO };
             let away = if direction < T::ZERO { numbers.rate } else { T::ZERO };
             *p = numbers.keep * *p + (away - towards);
-            *m = b2 * *m + c2 * *g;
+            *m = b2 * *m + c2 * g;
         }
     }
 }
@@ -203,6 +227,7 @@ mod tests {
             optimizer,
             decayed: DecayedWeights::Matrices,
             learning_rate,
+            clip_norm: None,
             data: DataSource::Synthetic,
             init: None,
             config: None,
@@ -242,7 +267,7 @@ mod tests {
         for (step, rate) in RATES.into_iter().enumerate() {
             let gradients = numbers::<T>(2 + step as u64, WIDTH);
             let pieces = pieces::<T>();
-            let own = Update { training: &training, step: step as u64, pieces: &pieces };
+            let own = Update { training: &training, step: step as u64, scale: 1.0, pieces: &pieces };
             update(Arch::new(), own, &mut parameters, &gradients, &mut state);
             for (at, ((p, g), state)) in expected.iter_mut().zip(exact(&gradients)).zip(&mut expected_state).enumerate()
             {
@@ -329,7 +354,7 @@ mod tests {
             Optimizer::Sgd { momentum: 0.9, weight_decay: 0.0 },
         ] {
             let pieces = [Piece { bytes: 0..0, decays: true }];
-            let own = Update { training: &training(optimizer), step: 0, pieces: &pieces };
+            let own = Update { training: &training(optimizer), step: 0, scale: 1.0, pieces: &pieces };
             update::<f32>(Arch::new(), own, &mut [], &[], &mut []);
         }
     }

@@ -4,7 +4,7 @@ use super::curve::curve;
 use super::resident::Resident;
 use crate::output::figures::{bytes, count, duration, grouped, percent};
 use crate::output::table::{Table, apart};
-use crate::training::{Bubble, BubbleParts, Finished, Sizes, median};
+use crate::training::{Bubble, BubbleParts, Clipped, Finished, Sizes, median};
 use pipe_ir::program::{Extent, Program};
 use pipe_ir::units::Bytes;
 use pipe_runtime::{Entry, Profile, Used, UsedGpu};
@@ -63,6 +63,9 @@ pub(crate) struct Summary {
     pub(crate) last_loss: Option<f64>,
     /// Losses of all steps.
     pub(crate) losses: Vec<f64>,
+    /// In how many steps the norm of the gradients was larger than `clip_norm`, where that is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) clipped_steps: Option<u64>,
     /// Where the bytes below come from: a model, the program as it was written, or nothing but placeholders.
     pub(crate) sizes: Sizes,
     /// Figures of every device.
@@ -77,6 +80,8 @@ pub(crate) struct Summary {
     /// By kind of kernel, where that was asked for: launches, time, operations and bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) kernels: Option<BTreeMap<Cow<'static, str>, Entry>>,
+    #[serde(skip)]
+    clipped: Option<Clipped>,
     #[serde(skip)]
     resident: Option<Resident>,
 }
@@ -239,6 +244,8 @@ impl Summary {
             first_loss: finished.losses.first().copied(),
             last_loss: finished.losses.last().copied(),
             losses: finished.losses.clone(),
+            clipped_steps: finished.clipped.map(|clipped| clipped.steps),
+            clipped: finished.clipped,
             sizes: circumstances.sizes,
             per_device,
             checkpoint: finished.saved.as_ref().map(|path| path.display().to_string()),
@@ -287,6 +294,13 @@ impl Summary {
         if let Some(step) = self.losses.iter().position(|loss| !loss.is_finite()) {
             let step = self.resumed_from + step as u64 + 1;
             facts.push(("", format!("no number from step {step} on: a smaller learning rate may help")));
+        }
+        if let Some(Clipped { most, steps, largest }) = self.clipped {
+            let (steps, all) = (grouped(steps), count(self.steps as usize, "step"));
+            facts.push((
+                "clipped",
+                format!("in {steps} of {all}, to a norm of {most}; the largest norm was {largest:.4}"),
+            ));
         }
         let both = |(predicted, measured)| format!("{} predicted, {} measured", percent(predicted), percent(measured));
         let mean = self.predicted_bubble_mean.zip(self.measured_bubble_mean);

@@ -45,7 +45,7 @@ use pipe_syntax::limits::{MAX_DEVICES, MAX_MICROBATCHES, Report, within};
 use pipe_syntax::source::Span;
 use pipe_syntax::{stdlib, suggest};
 use tensor::TENSOR;
-use training::{files as training_files, training};
+use training::{check_clip_norm, files as training_files, training};
 
 /// A schedule that no pipeline binds.
 pub(super) fn stand_alone(
@@ -254,6 +254,7 @@ pub(super) fn elaborate(
     // A line of the text can move; what the caller asks for is not in it.
     let config = items.config.filter(|_| items.zero.is_some() && request.zero.is_none());
     zero::check(divided, schedule.as_ref(), (Some(&pipeline), config), &mut report);
+    check_clip_norm(items.train.map_or(&[], |(settings, _)| settings), schedule.as_ref(), &mut report);
     tensor::check(&pipeline, schedule.as_ref(), (items.config, items.tensor.is_some()), &mut report);
     match schedule {
         Some(schedule) => report.finish(Elaborated { schedule, pipeline: Some(pipeline), parameters }),

@@ -3,6 +3,8 @@
 use super::number::{outside, whole};
 use pipe_ir::training::{Checkpoint, DataSource, Decay, DecayedWeights, LearningRate, Optimizer, Range, Training};
 use pipe_model::pipeline::TrainingFiles;
+use pipe_schedule::schedule::Schedule;
+use pipe_schedule::step_tasks::StepTaskKind;
 use pipe_syntax::ast::{Argument, Call, Name, Setting, SettingValue};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::expr::arguments::Signature;
@@ -25,6 +27,7 @@ pub(super) fn training(
     let mut said: BTreeMap<&str, Span> = BTreeMap::new();
     let (mut data, mut init, mut steps, mut seed, mut optimizer) = (None, None, None, 0, None);
     let (mut warmup, mut minimum, mut decay, mut checkpoint) = ((0, span), None, None, None);
+    let mut clip_norm = None;
     let mut decayed = DecayedWeights::All;
     for setting in settings {
         let (word, place) = (word(&setting.value), setting.span);
@@ -47,6 +50,13 @@ pub(super) fn training(
                 warmup = (report.take(whole(expr, values, 0, "`warmup`")).unwrap_or(0), expr.span);
             }
             SettingValue::Minimum(expr) => minimum = report.take(decimal(expr, values)).map(|value| (value, expr.span)),
+            SettingValue::ClipNorm(expr) => {
+                let most = report.take(decimal(expr, values));
+                clip_norm = most.filter(|most| *most > 0.0);
+                if let (Some(most), None) = (most, clip_norm) {
+                    report.add(*outside(expr.span, format!("`clip_norm` is {most}; it must be above 0")));
+                }
+            }
             SettingValue::Decay { shape, over } => {
                 let (shape, place) = (*shape, over.as_ref().map_or(place, |over| over.span));
                 let over = over.as_ref().and_then(|over| report.take(whole(over, values, 1, "`over`")));
@@ -104,6 +114,7 @@ pub(super) fn training(
         optimizer,
         decayed,
         learning_rate,
+        clip_norm,
         data: data?,
         init,
         config: None,
@@ -122,8 +133,30 @@ const fn word(value: &SettingValue) -> &'static str {
         SettingValue::Warmup(_) => "warmup",
         SettingValue::Minimum(_) => "minimum",
         SettingValue::Decay { .. } => "decay",
+        SettingValue::ClipNorm(_) => "clip_norm",
         SettingValue::WeightDecay(_) => "weight_decay",
         SettingValue::Checkpoint { .. } => "checkpoint",
+    }
+}
+
+/// Refuses to clip gradients where weights change before all gradients of a step are known.
+pub(super) fn check_clip_norm(settings: &[Setting], schedule: Option<&Schedule>, report: &mut Report) {
+    let mut lines = settings.iter().filter(|setting| matches!(setting.value, SettingValue::ClipNorm(_)));
+    let (Some(line), Some(schedule)) = (lines.next(), schedule) else { return };
+    let error = |label: &str, message| Diagnostic::error(Code::CannotClip, line.span, label, message);
+    if let Some(window) = &schedule.window {
+        let word = window.weights.word();
+        let message = format!(
+            "under `weights {word}` weights change while gradients of their step are computed, which have no norm before"
+        );
+        let error = error("of which gradients", message);
+        report.add(error.help("use a schedule with `weights flush`, or leave `clip_norm` out"));
+    } else if let Some(update) = schedule.step_tasks.first(StepTaskKind::Update) {
+        let (name, place) = (schedule.step_task_name(update), schedule.origins[usize::from(update.origin)]);
+        let message =
+            format!("`clip_norm` lets all updates wait for all gradients, so that `{name}` cannot choose a place");
+        let error = error("waits for all gradients", message).label(place, "has a place");
+        report.add(error.help("leave `update` out of the order, or `clip_norm` out"));
     }
 }
 

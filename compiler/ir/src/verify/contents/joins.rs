@@ -55,6 +55,7 @@ impl Contents<'_> {
             (Collective::ReduceScatter, ValueKind::ParameterGradients) => {
                 self.reduce(buffer, value, Sum::Scattered(group))
             }
+            (Collective::AllReduce, ValueKind::GradientNorm) => self.reduce_norm(group),
             _ => self.unfit(buffer, collective),
         }
     }
@@ -70,6 +71,10 @@ impl Contents<'_> {
         let row = self.program.value(value);
         if row.kind != ValueKind::Exchanged || self.buffers[buffer.index()] != Content::Of(value, microbatch) {
             return self.unfit(buffer, collective);
+        }
+        if let Some(other) = self.holders.exchanges(value).filter(|other| *other != collective) {
+            let (own, other) = (collective.word(), other.word());
+            return Err(format!("joins `{}` by {own}, and its readers expect {other}", row.name));
         }
         let bytes = self.code.buffers[buffer.index()].bytes;
         let index = u32::try_from(index).unwrap_or(u32::MAX);

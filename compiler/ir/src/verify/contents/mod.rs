@@ -2,6 +2,7 @@
 
 mod content;
 mod joins;
+mod norm;
 
 pub(super) use content::Content;
 
@@ -14,6 +15,7 @@ use crate::program::{Access, DeviceProgram, Exec, Operand, Program};
 use crate::task::TaskKind;
 use crate::units::Bytes;
 use crate::value::ValueKind;
+use norm::Norm;
 use std::collections::BTreeMap;
 
 /// Gradients of one value on one device, as far as this step.
@@ -61,6 +63,7 @@ struct Contents<'a> {
     filled: BTreeMap<ValueId, i64>,
     sent: Vec<Content>,
     joined: Vec<Joined>,
+    norm: Norm,
 }
 
 /// Checks one device and returns what each `send.start`, and each `coll.start` and `gather.start`,
@@ -77,7 +80,8 @@ pub(super) fn check(
     // they have instructions.
     let (sums, filled) = (BTreeMap::new(), BTreeMap::new());
     let (sent, joined) = (Vec::new(), Vec::new());
-    let mut contents = Contents { program, device, code, buffers, sums, filled, holders, sent, joined };
+    let norm = Norm::default();
+    let mut contents = Contents { program, device, code, buffers, sums, filled, holders, sent, joined, norm };
     for (index, instruction) in code.setup.iter().enumerate() {
         if let Err(message) = contents.instruction(instruction) {
             report.error(at(device, List::Setup, index), message);
@@ -85,6 +89,7 @@ pub(super) fn check(
     }
     let start = contents.buffers.clone();
     contents.sums.values_mut().for_each(|(sum, _)| *sum = Sum::Stale);
+    contents.norm = Norm::default();
     for (index, instruction) in code.step.iter().enumerate() {
         let result = match *instruction {
             Instruction::CollStart { buffer, collective, group, .. } => contents.join(index, buffer, collective, group),
@@ -311,6 +316,9 @@ impl Contents<'_> {
 
     fn fill(&mut self, buffer: BufferId, value: ValueId, with: Fill) -> Result<(), String> {
         let row = self.program.value(value);
+        if row.kind == ValueKind::GradientNorm {
+            return self.begin_norm();
+        }
         if row.kind != ValueKind::ParameterGradients {
             return Ok(());
         }
@@ -347,11 +355,14 @@ impl Contents<'_> {
             } else if operand.access != Access::Read {
                 *held = left;
             }
-            if value.kind == ValueKind::ParameterGradients
-                && let Err(message) = self.gradient(exec, microbatch, operand, *buffer)
-            {
-                result = Err(message);
-            }
+            let judged = match value.kind {
+                ValueKind::ParameterGradients if exec.is_squares() => self.count(exec, operand.value, *buffer),
+                ValueKind::ParameterGradients => self.gradient(exec, microbatch, operand, *buffer),
+                ValueKind::GradientNorm if exec.is_squares() => self.add_squares(),
+                ValueKind::GradientNorm => self.read_norm(operand.value),
+                _ => Ok(()),
+            };
+            result = judged.and(result);
         }
         result
     }
@@ -385,6 +396,9 @@ impl Contents<'_> {
         };
         if home.is_some_and(|home| home != buffer) {
             return Err(format!("`{name}` of this step is not in {buffer}"));
+        }
+        if !updates && operand.access != Access::Read && self.is_counted(operand.value) {
+            return Err(format!("the squares of `{name}` are added up already in this step"));
         }
         match (operand.access, before) {
             (Access::Write, Sum::Stale | Sum::Zeroed) => Ok(()),

@@ -2,9 +2,10 @@
 
 use super::report::{Report, at};
 use super::{Joined, List, devices};
-use crate::ids::{DeviceId, GroupId, ValueId};
-use crate::instruction::Instruction;
-use crate::program::{Access, Program};
+use crate::graph::Op;
+use crate::ids::{DeviceId, GroupId, NodeId, ValueId};
+use crate::instruction::{Collective, Instruction};
+use crate::program::{Access, Body, Program};
 use crate::task::TaskKind;
 use crate::value::ValueKind;
 use crate::verify::tables::shares::{Divided, divided};
@@ -18,6 +19,8 @@ pub(in crate::verify) struct Holders {
     /// By value: whether an update changes these weights, or this state of the optimizer.
     updated: Vec<bool>,
     divided: Divided,
+    /// By value that members exchange, where graphs store and read it: what they do with it.
+    exchanged: BTreeMap<ValueId, Collective>,
 }
 
 impl Holders {
@@ -55,7 +58,12 @@ impl Holders {
                 updated[whole.index()] |= has_versions;
             }
         }
-        Self { devices: holders, updated, divided: divided(program) }
+        Self { devices: holders, updated, divided: divided(program), exchanged: exchanged(program) }
+    }
+
+    /// What members do with a value that they exchange, where that is known.
+    pub(in crate::verify) fn exchanges(&self, value: ValueId) -> Option<Collective> {
+        self.exchanged.get(&value).copied()
     }
 
     /// The devices that hold a value, ascending.
@@ -79,6 +87,35 @@ impl Holders {
     }
 }
 
+/// What members do with each value that they exchange: gather it where each stores a part of its own, keep parts of the
+/// sum where these alone are read, otherwise add it up.
+fn exchanged(program: &Program) -> BTreeMap<ValueId, Collective> {
+    let mut found = BTreeMap::new();
+    for exec in &program.execs {
+        let Body::Graph(graph) = &exec.body else { continue };
+        let is_exchanged = |position: &usize| {
+            let operand = exec.operands[*position];
+            program.value(operand.value).kind == ValueKind::Exchanged
+        };
+        for position in (0..exec.operands.len()).filter(is_exchanged) {
+            let value = exec.operands[position].value;
+            if graph.stores.iter().any(|store| store.operand as usize == position && !store.own.is_zero()) {
+                found.insert(value, Collective::AllGather);
+                continue;
+            }
+            let is_input =
+                |id: &NodeId| matches!(graph.node(*id).op, Op::Input { operand, .. } if operand as usize == position);
+            for node in graph.nodes.iter().filter(|node| node.inputs.iter().any(is_input)) {
+                let own = found.entry(value).or_insert(Collective::ReduceScatter);
+                if *own == Collective::ReduceScatter && node.op != Op::OwnPart {
+                    *own = Collective::AllReduce;
+                }
+            }
+        }
+    }
+    found
+}
+
 /// Checks the whole program. `joined` is what each device's `coll.start` instructions join.
 pub(super) fn check(program: &Program, holders: &Holders, joined: &[Vec<Joined>], report: &mut Report) {
     let mut sorted = vec![Vec::new(); program.groups.len()];
@@ -87,7 +124,12 @@ pub(super) fn check(program: &Program, holders: &Holders, joined: &[Vec<Joined>]
         sorted[group].sort_unstable();
     }
     // What the members of a device exchange is of that device alone.
-    let is_exchanged = |one: &Joined| program.value(one.value).kind == ValueKind::Exchanged;
+    let is_exchanged = |one: &Joined| match program.value(one.value).kind {
+        ValueKind::Exchanged => true,
+        // By the members of each device first, and then by all devices.
+        ValueKind::GradientNorm => program.members > 1 && sorted[one.group.index()].len() == 1,
+        _ => false,
+    };
     let fits = |one: &&Joined| match is_exchanged(one) {
         true => sorted[one.group.index()].len() == 1,
         false => sorted[one.group.index()] == holders.of_value(one.value),

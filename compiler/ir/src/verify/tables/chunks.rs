@@ -16,7 +16,8 @@ pub(super) fn check(program: &Program, report: &mut Report) {
     // By weights: how far their chunks reach, which number follows, the last of them, and the group that divides them.
     let mut reached: BTreeMap<ValueId, (u64, u32, usize, Option<GroupId>)> = BTreeMap::new();
     for (index, exec) in program.execs.iter().enumerate() {
-        let Some(chunk) = exec.chunk else { continue };
+        // Squares are added up of the same chunks.
+        let Some(chunk) = exec.chunk.filter(|_| !exec.is_squares()) else { continue };
         let place = Place::Exec(u32::try_from(index).unwrap_or(u32::MAX));
         match weights(program, exec, chunk) {
             Ok(value) => {

@@ -2,6 +2,7 @@
 
 mod chunks;
 mod graphs;
+mod norm;
 mod optimizers;
 pub(super) mod pieces;
 mod shapes;
@@ -41,6 +42,9 @@ pub(super) fn check(program: &Program, report: &mut Report) {
     if let Some(message) = program.training.as_ref().and_then(wrong_decay) {
         report.error(Place::Program, message);
     }
+    if let Err(message) = norm::values(program) {
+        report.error(Place::Program, message);
+    }
     lanes(program, report);
     groups(program, report);
     values(program, report);
@@ -53,7 +57,7 @@ pub(super) fn check(program: &Program, report: &mut Report) {
     for (index, exec) in program.execs.iter().enumerate() {
         let place = Place::Exec(u32::try_from(index).unwrap_or(u32::MAX));
         let chunk = exec.chunk.map(|chunk| chunk.number);
-        if !names.insert((exec.kind, exec.stage, exec.slice, exec.edge, chunk, exec.piece, exec.is_repeated)) {
+        if !names.insert((exec.letters(), exec.stage, exec.slice, exec.edge, chunk, exec.piece, exec.is_repeated)) {
             report.error(place, format!("`@{}` is declared twice", exec.name()));
         }
         if let Err(message) = exec_row(program, &kept, exec) {
@@ -63,6 +67,7 @@ pub(super) fn check(program: &Program, report: &mut Report) {
     stream::wholes(program, report);
     pieces::check(program, report);
     chunks::check(program, report);
+    norm::check(program, report);
     if let Some(stage) = idle_stage(program) {
         report.error(Place::Program, format!("{stage} has no executable"));
     }
@@ -193,6 +198,9 @@ fn exec_row(program: &Program, kept: &BTreeSet<ValueId>, exec: &Exec) -> Result<
         if exec.kind != TaskKind::Update && stays && operand.access != Access::Read {
             return Err(format!("only an update changes `{}`", value.name));
         }
+        if value.kind == ValueKind::GradientNorm && !matches!(exec.body, Body::Optimizer | Body::Squares) {
+            return Err(format!("`{}` is for updates, and what it is added up with", value.name));
+        }
         shares::operand(program, kept, exec, operand)?;
     }
     match &exec.body {
@@ -202,6 +210,7 @@ fn exec_row(program: &Program, kept: &BTreeSet<ValueId>, exec: &Exec) -> Result<
             scratch(program, exec, kernels::plan(graph).scratch)
         }
         Body::Optimizer => optimizers::check(program, exec),
+        Body::Squares => norm::squares(program, exec),
     }
 }
 
@@ -361,7 +370,7 @@ impl Fields<'_> {
         let kept = matches!(row.kind, ValueKind::Parameters | ValueKind::OptimizerState);
         match (row.kind, with) {
             (ValueKind::Parameters, Fill::Zero) => Err(format!("`{}` starts with its initial contents", row.name)),
-            (ValueKind::OptimizerState | ValueKind::Scratch, Fill::Init) => {
+            (ValueKind::OptimizerState | ValueKind::GradientNorm | ValueKind::Scratch, Fill::Init) => {
                 Err(format!("`{}` starts at zero", row.name))
             }
             _ if kept && list == List::Step => Err(format!("the step would forget `{}`", row.name)),

@@ -31,18 +31,23 @@ pub(super) fn check(program: &Program, exec: &Exec) -> Result<(), String> {
     let state = training.optimizer.state_per_parameter();
     let mut expected = vec![ValueKind::Parameters, ValueKind::ParameterGradients];
     expected.extend((state > 0).then_some(ValueKind::OptimizerState));
+    expected.extend(training.clip_norm.map(|_| ValueKind::GradientNorm));
     let without_scratch = kinds.strip_suffix(&[ValueKind::Scratch]).unwrap_or(&kinds);
     if without_scratch != expected {
-        return Err("an optimizer's operands are parameters, gradients and, where it has any, state".to_owned());
+        let behind = if training.clip_norm.is_some() { ", and behind these the sum of squares" } else { "" };
+        let message = "an optimizer's operands are parameters, gradients and, where it has any, state";
+        return Err(format!("{message}{behind}"));
     }
     let untouched = |(operand, kind): (&Operand, &ValueKind)| {
-        (operand.access == Access::Read) != (*kind == ValueKind::ParameterGradients) && *kind != ValueKind::Scratch
+        let is_read = matches!(kind, ValueKind::ParameterGradients | ValueKind::GradientNorm);
+        (operand.access == Access::Read) != is_read && *kind != ValueKind::Scratch
     };
     if let Some((operand, _)) = operands.iter().zip(&kinds).find(|pair| untouched(*pair)) {
         let name = &program.value(operand.value).name;
         return Err(format!("an optimizer reads gradients and updates all else, but `{name}` is touched otherwise"));
     }
-    let tensors = || exec.operands.iter().flat_map(|operand| &program.value(operand.value).tensors);
+    let values = || exec.operands.iter().map(|operand| program.value(operand.value));
+    let tensors = || values().filter(|value| value.kind != ValueKind::GradientNorm).flat_map(|value| &value.tensors);
     let dtype = tensors().next().map_or(DType::F32, |slot| slot.ty.dtype);
     if let Some(slot) = tensors().find(|slot| !slot.ty.dtype.is_float() || slot.ty.dtype != dtype) {
         let ty = slot.ty.dtype;

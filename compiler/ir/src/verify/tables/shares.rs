@@ -18,7 +18,11 @@ pub(in crate::verify) type Divided = BTreeMap<ValueId, GroupId>;
 
 /// The weights that are divided, and whole on every member.
 pub(in crate::verify) fn divided(program: &Program) -> Divided {
-    let updates = program.execs.iter().filter_map(|exec| Some((exec.operands.first()?.value, exec.chunk?.group?)));
+    let updates = program
+        .execs
+        .iter()
+        .filter(|exec| !exec.is_squares())
+        .filter_map(|exec| Some((exec.operands.first()?.value, exec.chunk?.group?)));
     updates.filter(|(weights, _)| program.value(*weights).share.is_none()).collect()
 }
 

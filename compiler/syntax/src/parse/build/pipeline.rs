@@ -162,6 +162,7 @@ impl Builder<'_> {
             Rule::set_optimizer => SettingValue::Optimizer(self.call(parts.need())),
             Rule::set_warmup => SettingValue::Warmup(self.expr(parts.need())),
             Rule::set_minimum => SettingValue::Minimum(self.expr(parts.need())),
+            Rule::set_clip_norm => SettingValue::ClipNorm(self.expr(parts.need())),
             Rule::set_decay => {
                 let word = parts.need();
                 let named = DecayShape::ALL.into_iter().find(|shape| shape.word() == word.as_str());

@@ -9,7 +9,7 @@ use pipe_ir::graph::DType;
 use pipe_ir::instruction::Collective;
 use pipe_ir::kernels::{Attention, Derivatives, Gemm, Kernel, Location, Matrix, Storage};
 use pipe_ir::units::Bytes;
-use pipe_runtime::{Piece, Precision, UpdatedPart};
+use pipe_runtime::{Piece, Precision, SquaredPart, UpdatedPart};
 use std::path::{Path, PathBuf};
 
 /// The library in the folder that `PIPEC_NVRTC` names, or where the loader looks for libraries.
@@ -124,8 +124,9 @@ fn every_kind(layouts: &[Layout]) -> Sources {
         let all = vec![Piece { bytes: 0..64, decays: true }];
         let part = UpdatedPart { bytes: 0..64, from: 0, dtype, pieces: all };
         for optimizer in pipe_kernel_cases::optimizers() {
-            sources.optimizer(&optimizer, &part, false);
+            sources.optimizer(&optimizer, &part, (false, None));
         }
+        sources.squares(&SquaredPart { dtype, bytes: std::iter::once(0..64).collect() });
         for collective in [Collective::AllReduce, Collective::ReduceScatter] {
             sources.together(collective, dtype, Bytes(4096), 4);
         }

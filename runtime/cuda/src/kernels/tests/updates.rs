@@ -6,13 +6,15 @@ use crate::kernels::{Sources, StepNumbers};
 use crate::launch::Launch;
 use pipe_ir::graph::DType;
 use pipe_ir::kernels::Storage;
-use pipe_ir::training::{DataSource, Decay, DecayedWeights, LearningRate, Optimizer, Training};
+use pipe_ir::training::{DataSource, Decay, DecayedWeights, LearningRate, NORM_NUMBERS, Optimizer, Training};
 use pipe_ir::units::Bytes;
 use pipe_runtime::numbers::encode;
 use pipe_runtime::random::Counter;
-use pipe_runtime::{Piece, UpdatedPart, run_update};
+use pipe_runtime::{Piece, SquaredPart, UpdatedPart, run_squares, run_update};
 
 const COUNT: usize = 1003;
+/// Stands for the operand of the sum of squares.
+const NORM: u32 = 9;
 /// Elements before the part that is updated, in parameters and gradients.
 const BEFORE: usize = 16;
 
@@ -24,6 +26,7 @@ fn training(optimizer: Optimizer) -> Training {
         optimizer,
         decayed: DecayedWeights::Matrices,
         learning_rate,
+        clip_norm: None,
         data: DataSource::Synthetic,
         init: None,
         config: None,
@@ -53,6 +56,9 @@ fn check(module: &Module, launches: &[Launch], training: &Training, part: &Updat
     let mut sizes = vec![whole; 2 + usize::from(is_beside)];
     let (old, new, gradients, state, step_at) = (0, sizes.len() - 2, sizes.len() - 1, sizes.len(), sizes.len() + 1);
     sizes.extend([size(n_state * COUNT), StepNumbers::BYTES]);
+    // Behind the state there is the sum of squares, where gradients are clipped.
+    let norm_at = sizes.len();
+    sizes.push(Bytes(8));
     let (arena, cpu) = (Arena::new(sizes.clone()), Arena::new(sizes));
     let parameters = numbers();
     for region in [arena.region(old), arena.region(new), cpu.region(new)] {
@@ -62,9 +68,13 @@ fn check(module: &Module, launches: &[Launch], training: &Training, part: &Updat
     for step in 0..5 {
         let g = numbers();
         [&arena, &cpu].into_iter().for_each(|arena| arena.region(gradients).bytes_mut().copy_from_slice(&g));
+        // Norms of 0 to 2, one of which is scaled down to 1.
+        let squares = training.clip_norm.map(|_| (step * step) as f64 / 4.0);
+        arena.region(norm_at).numbers_mut::<f64>()[0] = squares.unwrap_or(f64::NAN);
         arena.region(step_at).numbers_mut::<f64>().copy_from_slice(&StepNumbers::new(training, step).numbers());
         arena.launch(module, launches, &|address| match address {
             Address::Place(at) => match at.place {
+                Storage::Operand(NORM) => arena.address(norm_at, at.offset.0),
                 Storage::Operand(operand) => arena.address(operand as usize, at.offset.0),
                 Storage::Scratch => panic!("an update has no scratch"),
             },
@@ -72,7 +82,7 @@ fn check(module: &Module, launches: &[Launch], training: &Training, part: &Updat
             _ => panic!("{address:?} in an update"),
         });
         let operands = [new, gradients, state].map(|operand| cpu.region(operand));
-        run_update(part, training, step, operands).expect("an update");
+        run_update(part, (training, squares), step, operands).expect("an update");
         for operand in [new, state] {
             assert_eq!(
                 arena.region(operand).bytes(),
@@ -97,9 +107,12 @@ fn updates_have_the_bits_of_the_cpu() {
                 let element = dtype.bytes().to_usize();
                 let bytes = BEFORE * element..(BEFORE + COUNT) * element;
                 let part = UpdatedPart { from: bytes.start, bytes, dtype, pieces: pieces(element, are_mixed) };
-                let launches = sources.optimizer(&optimizer, &part, is_beside);
+                // Where some weights decay, gradients are clipped.
+                let clip_norm = are_mixed.then_some(1.0);
+                let training = Training { clip_norm, ..training(optimizer) };
+                let launches = sources.optimizer(&optimizer, &part, (is_beside, clip_norm.map(|most| (NORM, most))));
                 assert_eq!(launches.len(), part.pieces.len());
-                all.push((training(optimizer), part, is_beside, launches));
+                all.push((training, part, is_beside, launches));
             }
         }
     }
@@ -112,5 +125,46 @@ fn updates_have_the_bits_of_the_cpu() {
     let Some(module) = Module::new(sources) else { return };
     for (training, part, is_beside, launches) in &all {
         check(&module, launches, training, part, *is_beside);
+    }
+}
+
+/// Sums of squares, of which the second one adds to the first, against those of the CPU; each time the same bits.
+#[test]
+fn squares_are_added_up() {
+    let mut sources = Sources::default();
+    let mut all = Vec::new();
+    for dtype in [DType::F32, DType::F64] {
+        let element = dtype.bytes().to_usize();
+        for count in [1, 255, 4097, 3 * COUNT, 2_000_000] {
+            let bytes = vec![element..2 * element, 5 * element..(5 + count) * element];
+            let part = SquaredPart { dtype, bytes };
+            all.push((sources.squares(&part), part, count));
+        }
+    }
+    let Some(module) = Module::new(sources) else { return };
+    for (launches, part, count) in &all {
+        let size = Bytes((5 + *count as u64) * part.dtype.bytes().0);
+        let arena = Arena::new(vec![size, Bytes(8 * NORM_NUMBERS)]);
+        let mut random = Counter::new(9, "squares");
+        let numbers = encode(part.dtype, std::iter::repeat_with(|| random.normal()).take(5 + count));
+        arena.region(0).bytes_mut().copy_from_slice(&numbers);
+        let sum = || arena.region(1).numbers::<f64>()[0];
+        arena.region(1).bytes_mut().fill(0);
+        run_squares(part, arena.region(0), arena.region(1));
+        let expected = sum();
+        let mut found = Vec::new();
+        for _ in 0..2 {
+            arena.region(1).bytes_mut().fill(0);
+            arena.launch(&module, launches, &|address| match address {
+                Address::Place(at) => match at.place {
+                    Storage::Operand(operand) => arena.address(operand as usize, at.offset.0),
+                    Storage::Scratch => panic!("squares have no scratch"),
+                },
+                _ => panic!("{address:?} in a sum of squares"),
+            });
+            found.push(sum());
+        }
+        assert_eq!(found[0].to_bits(), found[1].to_bits());
+        assert!((found[0] - expected).abs() <= 1e-13 * expected, "{} instead of {expected}", found[0]);
     }
 }

@@ -64,6 +64,7 @@ const SYNONYMS: &[(Within, &[&str], &str)] = &[
     (Within::Train, &["random_seed", "rng"], "seed"),
     (Within::Train, &["warmup_steps"], "warmup"),
     (Within::Train, &["min_lr", "minimum_lr"], "minimum"),
+    (Within::Train, &["clip", "grad_clip", "clip_grad", "max_norm", "max_grad_norm", "gradient_clipping"], "clip_norm"),
     (Within::Train, &["lr_decay", "lr_schedule", "scheduler"], "decay"),
 ];
 

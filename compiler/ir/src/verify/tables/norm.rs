@@ -1,0 +1,76 @@
+//! Rule: where gradients are clipped, there is one sum of squares; every update reads it, and the gradients of every
+//! update have one executable that adds their squares to it.
+
+use crate::graph::{DType, TensorType};
+use crate::program::{Access, Body, Exec, Program};
+use crate::task::TaskKind;
+use crate::training::NORM_NUMBERS;
+use crate::value::ValueKind;
+use crate::verify::Place;
+use crate::verify::report::Report;
+
+/// Checks the training settings and the row of the sum.
+pub(super) fn values(program: &Program) -> Result<(), String> {
+    let most = program.training.as_ref().and_then(|training| training.clip_norm);
+    if most.is_some_and(|most| !most.is_finite() || most <= 0.0) {
+        return Err("the norm of gradients is clipped to a number above 0".to_owned());
+    }
+    let mut sums = program.values.iter().filter(|value| value.kind == ValueKind::GradientNorm);
+    let Some(sum) = sums.next() else { return Ok(()) };
+    if let Some(second) = sums.next() {
+        return Err(format!("`{}` is a second sum of squares", second.name));
+    }
+    if most.is_none() {
+        return Err(format!("`{}` is for gradients that are clipped, and no training setting says so", sum.name));
+    }
+    if program.n_steps != 1 || !program.lags.is_empty() {
+        return Err("gradients of several steps have no norm together".to_owned());
+    }
+    let ty = TensorType::new(DType::F64, &[NORM_NUMBERS]);
+    match sum.tensors.as_slice() {
+        [slot] if slot.ty == ty && slot.offset.0 == 0 && slot.part.is_none() && slot.split.is_none() => Ok(()),
+        _ => Err(format!("`{}` consists of one tensor, {ty}", sum.name)),
+    }
+}
+
+/// Checks an executable of this body.
+pub(super) fn squares(program: &Program, exec: &Exec) -> Result<(), String> {
+    let kind = |position: usize| {
+        let operand = exec.operands.get(position)?;
+        Some((program.value(operand.value).kind, operand.access))
+    };
+    let expected = [(ValueKind::ParameterGradients, Access::Read), (ValueKind::GradientNorm, Access::Update)];
+    if exec.operands.len() != 2 || [kind(0), kind(1)] != expected.map(Some) {
+        return Err("squares are added up of gradients, which are read, to one sum".to_owned());
+    }
+    if exec.kind != TaskKind::Update || exec.piece.is_some() {
+        return Err("squares are added up with the updates".to_owned());
+    }
+    Ok(())
+}
+
+/// Checks that updates and sums of squares belong together.
+pub(super) fn check(program: &Program, report: &mut Report) {
+    let gradients = |exec: &Exec| {
+        let mut values = exec.operands.iter().map(|operand| operand.value);
+        values.find(|value| program.value(*value).kind == ValueKind::ParameterGradients)
+    };
+    let is_clipped = program.training.as_ref().is_some_and(|training| training.clip_norm.is_some());
+    let key = |exec: &Exec| (exec.stage, exec.chunk, gradients(exec));
+    for (index, exec) in program.execs.iter().enumerate() {
+        let other = match exec.body {
+            Body::Optimizer if is_clipped => Body::Squares,
+            Body::Squares => Body::Optimizer,
+            Body::Optimizer | Body::Abstract | Body::Graph(_) => continue,
+        };
+        let place = Place::Exec(u32::try_from(index).unwrap_or(u32::MAX));
+        let same = program.execs.iter().filter(|one| one.body == other && key(one) == key(exec));
+        match (same.count(), exec.is_squares()) {
+            (1, _) => {}
+            (count, true) => report.error(place, format!("its gradients have {count} updates")),
+            (count, false) => {
+                report.error(place, format!("the squares of its gradients are added up by {count} executables"));
+            }
+        }
+    }
+}
