@@ -26,6 +26,7 @@ mod fuzz;
 mod golden;
 mod graphs;
 mod halves;
+mod images;
 mod ir;
 mod irregular;
 mod lanes;

@@ -8,7 +8,7 @@ pub(crate) mod stream;
 use crate::output::findings::check_names;
 use crate::output::{Failure, reason};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, ValueEnum};
+use clap::{Args, FromArgMatches, ValueEnum};
 use memory::Memory;
 use near::{near_file, refuse_settings};
 use pipe_compiler::cluster::Cluster;
@@ -269,6 +269,19 @@ impl TargetArguments {
     /// The target without options, but for how its report is written.
     pub(crate) fn report_as(&mut self, other: &Self) {
         (self.format, self.json, self.quiet) = (other.format, other.json, other.quiet);
+    }
+
+    /// Fails if options of a source stand beside a program, which is compiled already.
+    pub(crate) fn beside_program(&self) -> Result<(), Failure> {
+        let parsed = Self::augment_args(clap::Command::new("run")).try_get_matches_from(["run", "--", &self.target]);
+        let plain = parsed.and_then(|matches| Self::from_arg_matches(&matches));
+        let mut plain = plain.map_err(|error| Failure::Bug(error.to_string()))?;
+        plain.report_as(self);
+        if format!("{plain:?}") == format!("{self:?}") {
+            return Ok(());
+        }
+        let message = format!("`{}` is compiled already: give options of its source to `pipec build`", self.target);
+        Err(Failure::Usage(message))
     }
 
     /// Parameters that have an option of their own, with its value where it is used.

@@ -3,7 +3,7 @@
 use super::evaluator::{Evaluator, Reported, TOO_LARGE};
 use super::operators::{elementwise, not_alike, not_numbers};
 use super::value::{Operand, Value};
-use super::{products, routing, views};
+use super::{images, products, routing, views};
 use crate::Tape;
 use crate::graph::composed;
 use pipe_ir::graph::{Binary, DType, Double, Op, Unary};
@@ -176,12 +176,17 @@ const FUNCTIONS: &[Function] = &[
         usage: &["base", "n"],
         make: powers,
     },
-    Function { name: "reshape", doc: "The same elements in another shape.", usage: &["x", "[sizes]"], make: reshape },
+    Function {
+        name: "reshape",
+        doc: "The same elements in another shape.",
+        usage: &["x", "[sizes]"],
+        make: views::reshape,
+    },
     Function {
         name: "transpose",
         doc: "The axes in another order, each of them named once, as in `transpose(x, 1, 0)`.",
         usage: &["x", "axis.."],
-        make: transpose,
+        make: views::transpose,
     },
     Function {
         name: "slice",
@@ -194,6 +199,24 @@ const FUNCTIONS: &[Function] = &[
         doc: "Tensors one behind the other along an axis; the other sizes are equal.",
         usage: &["axis", "x.."],
         make: views::concat,
+    },
+    Function {
+        name: "conv2d",
+        doc: "Convolution: `x[rows, height, width, from]` and `kernel[high, wide, from, to]`; strides of 1, no padding by default.",
+        usage: &["x", "kernel", "stride?", "padding?"],
+        make: images::conv2d,
+    },
+    Function {
+        name: "max_pool",
+        doc: "The largest element of each square of an image `x[rows, height, width, channels]`, by channel.",
+        usage: &["x", "size"],
+        make: images::max_pool,
+    },
+    Function {
+        name: "mean_pool",
+        doc: "The mean of each square of an image `x[rows, height, width, channels]`, by channel.",
+        usage: &["x", "size"],
+        make: images::mean_pool,
     },
     Function {
         name: "softmax",
@@ -327,7 +350,7 @@ fn wrong_arguments(function: &Function, call: &Call) -> Option<Diagnostic> {
         let plural = if wanted == 1 { "" } else { "s" };
         let count = match (is_open, least < wanted) {
             (true, _) => format!("at least {wanted}"),
-            (false, true) => format!("{least} or {wanted}"),
+            (false, true) => format!("{least} {} {wanted}", if wanted - least > 1 { "to" } else { "or" }),
             (false, false) => wanted.to_string(),
         };
         wrong_count(call, &format!("{count} argument{plural}"))
@@ -528,45 +551,17 @@ fn fit(evaluator: &mut Evaluator<'_>, function: &str, a: Operand, b: Operand) ->
 }
 
 /// The sizes that a function is given as its second argument.
-fn sizes(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>, function: &str) -> Result<Vec<u64>, Reported> {
+pub(super) fn sizes(
+    evaluator: &mut Evaluator<'_>,
+    given: &Arguments<'_>,
+    function: &str,
+) -> Result<Vec<u64>, Reported> {
     let written = given.written[1];
     let ExprKind::List(sizes) = &written.kind else {
         let message = format!("`{function}` wants a list of sizes, such as `[rows, hidden]`");
         return evaluator.fail(Diagnostic::error(Code::WrongType, written.span, "this is no list", message));
     };
     evaluator.shape(sizes, written.span)
-}
-
-fn reshape(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
-    let x = given.any(evaluator, 0)?;
-    let shape = sizes(evaluator, given, "reshape")?;
-    let (before, after) = (evaluator.tape.ty(x.node).elements(), shape.iter().product::<u64>());
-    if before != after {
-        let message = format!("{} has {before} elements, but the new shape has {after}", evaluator.tape.ty(x.node));
-        let diagnostic =
-            Diagnostic::error(Code::ShapeMismatch, given.written[1].span, format!("{after} elements"), message);
-        return evaluator.fail(diagnostic.label(x.span, format!("{before} elements")));
-    }
-    Ok(Value::Tensor(evaluator.tape.reshape(x.node, &shape)))
-}
-
-fn transpose(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
-    let x = given.any(evaluator, 0)?;
-    let rank = evaluator.tape.shape(x.node).len();
-    let mut permutation = Vec::with_capacity(rank);
-    for position in 1..given.values.len() {
-        let axis = given.axis(evaluator, position, x)?;
-        permutation.push(crate::graph::tape::to_u32(axis));
-    }
-    let mut sorted = permutation.clone();
-    sorted.sort_unstable();
-    sorted.dedup();
-    if sorted.len() != rank || permutation.len() != rank {
-        let message = format!("`transpose` must name each of the {rank} axes of {} once", evaluator.tape.ty(x.node));
-        let diagnostic = Diagnostic::error(Code::ShapeMismatch, given.span, "called here", message);
-        return evaluator.fail(x.label(evaluator.tape, diagnostic));
-    }
-    Ok(Value::Tensor(evaluator.tape.transpose(x.node, &permutation)))
 }
 
 fn softmax(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>, causal: bool) -> Made {

@@ -8,6 +8,7 @@ mod environment;
 mod evaluator;
 mod flows;
 mod functions;
+mod images;
 mod layer;
 mod operators;
 mod parts;

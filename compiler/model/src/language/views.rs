@@ -1,7 +1,7 @@
 //! Functions that arrange elements, and how devices divide tensors.
 
 use super::evaluator::{Evaluator, Reported};
-use super::functions::Arguments;
+use super::functions::{Arguments, sizes};
 use super::value::Value;
 use pipe_ir::graph::TensorType;
 use pipe_ir::value::Split;
@@ -9,6 +9,40 @@ use pipe_syntax::ast::WeightSplit;
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 
 type Made = Result<Value, Reported>;
+
+/// The same elements in another shape.
+pub(super) fn reshape(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
+    let x = given.any(evaluator, 0)?;
+    let shape = sizes(evaluator, given, "reshape")?;
+    let (before, after) = (evaluator.tape.ty(x.node).elements(), shape.iter().product::<u64>());
+    if before != after {
+        let message = format!("{} has {before} elements, but the new shape has {after}", evaluator.tape.ty(x.node));
+        let diagnostic =
+            Diagnostic::error(Code::ShapeMismatch, given.written[1].span, format!("{after} elements"), message);
+        return evaluator.fail(diagnostic.label(x.span, format!("{before} elements")));
+    }
+    Ok(Value::Tensor(evaluator.tape.reshape(x.node, &shape)))
+}
+
+/// The axes in another order.
+pub(super) fn transpose(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
+    let x = given.any(evaluator, 0)?;
+    let rank = evaluator.tape.shape(x.node).len();
+    let mut permutation = Vec::with_capacity(rank);
+    for position in 1..given.values.len() {
+        let axis = given.axis(evaluator, position, x)?;
+        permutation.push(crate::graph::tape::to_u32(axis));
+    }
+    let mut sorted = permutation.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    if sorted.len() != rank || permutation.len() != rank {
+        let message = format!("`transpose` must name each of the {rank} axes of {} once", evaluator.tape.ty(x.node));
+        let diagnostic = Diagnostic::error(Code::ShapeMismatch, given.span, "called here", message);
+        return evaluator.fail(x.label(evaluator.tape, diagnostic));
+    }
+    Ok(Value::Tensor(evaluator.tape.transpose(x.node, &permutation)))
+}
 
 /// Some elements along an axis.
 pub(super) fn slice(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {

@@ -297,8 +297,9 @@ impl Arguments {
                 (program, Some(analysis), written)
             }));
         }
+        self.target.beside_program()?;
         if self.cluster.is_some() {
-            let message = format!("{name} is compiled already: give `--cluster` to `pipec build`");
+            let message = format!("`{name}` is compiled already: give `--cluster` to `pipec build`");
             return Err(Failure::Usage(message));
         }
         let written = whole_text(name, MOST_INSTRUCTIONS).map_err(|error| Failure::Io(name.clone(), error))?;
