@@ -17,6 +17,7 @@
 (offloaded) @constant.builtin
 (decay_shape) @constant.builtin
 "matrices" @constant.builtin
+(shuffled) @constant.builtin
 (reorder) @keyword
 
 (schedule_name) @type
@@ -36,7 +37,7 @@
  "every" "fill" "frozen" "from" "host" "init" "input" "lane" "layer" "let" "loss" "memory" "microbatches" "minimum"
  "model" "none" "normal" "numbers" "of" "offload" "on" "ones" "optimizer" "order" "output" "over" "param" "part" "parts" "peak" "phase"
  "pipeline" "place" "precision" "reads" "recompute" "require" "schedule" "seed" "slices" "slots" "speed" "split"
- "stages" "steps" "swap" "synthetic" "tensor" "to" "train" "warmup" "weight" "weight_decay" "weights" "with" "zero" "zeros"] @keyword
+ "stages" "steps" "swap" "synthetic" "tensor" "to" "tokenizer" "train" "validation" "warmup" "weight" "weight_decay" "weights" "with" "zero" "zeros"] @keyword
 "import" @keyword.import
 ["if" "then" "else"] @keyword.conditional
 ["for" "in" "repeat"] @keyword.repeat

@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// Names of the columns, in their order.
 const HEAD: &str = "step,loss,learning_rate,tokens,seconds,tokens_per_second\n";
+/// The same of runs that are evaluated meanwhile.
+const HEAD_WITH_VALIDATION: &str = "step,loss,learning_rate,tokens,seconds,tokens_per_second,validation_loss\n";
 /// How every line of JSON begins.
 const BEGINNING: &str = "{\"step\":";
 /// No row has more bytes.
@@ -40,20 +42,24 @@ struct Row {
     seconds: f64,
     /// Of this step; `None` where nothing is computed.
     tokens_per_second: Option<f64>,
+    /// On data that are not trained on; `None` where the step was not evaluated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    validation_loss: Option<f64>,
 }
 
 impl Row {
-    fn text(&self, form: Form) -> String {
+    fn text(&self, form: Form, is_validated: bool) -> String {
         let number = |value: Option<f64>| value.map(|value| format!("{value:?}")).unwrap_or_default();
         match form {
             Form::Csv => format!(
-                "{},{},{},{},{:?},{}\n",
+                "{},{},{},{},{:?},{}{}\n",
                 self.step,
                 number(self.loss),
                 number(self.learning_rate),
                 self.tokens,
                 self.seconds,
                 number(self.tokens_per_second),
+                if is_validated { format!(",{}", number(self.validation_loss)) } else { String::new() },
             ),
             Form::JsonLines => serde_json::to_string(self).expect("numbers are JSON") + "\n",
         }
@@ -74,6 +80,8 @@ pub(super) struct Log {
     path: PathBuf,
     file: File,
     form: Form,
+    /// Whether the rows have what data lose that are not trained on.
+    is_validated: bool,
     /// Bytes of the rows in it.
     length: u64,
     /// Elements of the data of a step.
@@ -121,24 +129,33 @@ impl Log {
     pub(super) fn open(path: &Path, program: &Program, first_step: u64, tokens_per_step: u64) -> Result<Self, Failure> {
         let form = form(path)?;
         let mut file = open(path)?;
+        let validates = program.training.as_ref().is_some_and(|training| training.validation.is_some());
         let begun = |file: &mut File| {
             let mut length = kept(file, form, first_step)?;
             file.set_len(length)?;
+            let has_column = length == 0 && validates || length > 0 && is_validated(file)?;
             file.seek(SeekFrom::Start(length))?;
             if length == 0 && form == Form::Csv {
-                file.write_all(HEAD.as_bytes())?;
-                length = HEAD.len() as u64;
+                let head = if has_column { HEAD_WITH_VALIDATION } else { HEAD };
+                file.write_all(head.as_bytes())?;
+                length = head.len() as u64;
             }
-            Ok(length)
+            Ok((length, has_column))
         };
-        let length = begun(&mut file).map_err(|error| failure(path, error))?;
+        let (length, is_validated) = begun(&mut file).map_err(|error| failure(path, error))?;
         let rate = program.training.as_ref().map(|training| (training.learning_rate, training.steps));
-        Ok(Self { path: path.to_owned(), file, form, length, tokens_per_step, rate })
+        Ok(Self { path: path.to_owned(), file, form, is_validated, length, tokens_per_step, rate })
     }
 
-    /// Writes one row for each of `n_steps` steps; `done` is the last step. Fails if the file cannot be written, and
-    /// then leaves no part of these rows behind.
-    pub(super) fn write(&mut self, done: u64, n_steps: u64, losses: &[f64], times: Times) -> Result<(), Failure> {
+    /// Writes one row for each of `n_steps` steps; `done` is the last step, and what was found of it on other data
+    /// stands there. Fails if the file cannot be written, and then leaves no part of these rows behind.
+    pub(super) fn write(
+        &mut self,
+        done: u64,
+        (n_steps, validated): (u64, Option<f64>),
+        losses: &[f64],
+        times: Times,
+    ) -> Result<(), Failure> {
         let computes = !losses.is_empty();
         let rounded = |value: f64, digits: f64| (value * digits).round() / digits;
         let speed = (self.tokens_per_step * n_steps) as f64 / times.took.as_secs_f64().max(1e-9);
@@ -150,8 +167,9 @@ impl Log {
             tokens: self.tokens_per_step * (first + index + 1),
             seconds: rounded(times.elapsed.as_secs_f64(), 1e6),
             tokens_per_second: computes.then(|| rounded(speed, 10.0)),
+            validation_loss: validated.filter(|_| index + 1 == n_steps),
         };
-        let rows: String = (0..n_steps).map(|index| row(index).text(self.form)).collect();
+        let rows: String = (0..n_steps).map(|index| row(index).text(self.form, self.is_validated)).collect();
         if let Err(error) = self.file.write_all(rows.as_bytes()) {
             // Where even this fails, the next run that resumes here removes the half row.
             let _ = self.file.set_len(self.length);
@@ -171,7 +189,7 @@ fn kept(file: &mut File, form: Form, last: u64) -> io::Result<u64> {
         reader.by_ref().take(LONGEST).read_until(b'\n', &mut line)?;
         let text = String::from_utf8_lossy(&line);
         let step = match (form, number) {
-            (Form::Csv, 1) => is_beginning(&text, HEAD).then_some(0),
+            (Form::Csv, 1) => (is_beginning(&text, HEAD) || is_beginning(&text, HEAD_WITH_VALIDATION)).then_some(0),
             (Form::Csv, _) => text.split(',').next().and_then(|step| step.parse().ok()),
             (Form::JsonLines, _) => step(&text),
         };
@@ -191,6 +209,14 @@ fn kept(file: &mut File, form: Form, last: u64) -> io::Result<u64> {
         }
     }
     Ok(kept)
+}
+
+/// Whether the first line of a log has a column for data that are not trained on. Fails if it cannot be read.
+fn is_validated(file: &mut File) -> io::Result<bool> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut line = Vec::new();
+    BufReader::new(file).take(LONGEST).read_until(b'\n', &mut line)?;
+    Ok(line == HEAD_WITH_VALIDATION.as_bytes())
 }
 
 /// Whether one of two texts begins the other.
@@ -228,26 +254,31 @@ mod tests {
         tokens: 1_792,
         seconds: 1.25,
         tokens_per_second: Some(1024.0),
+        validation_loss: None,
     };
 
     #[test]
     fn a_row_is_a_line_of_either_form() {
-        assert_eq!(ROW.text(Form::Csv), "7,2.5,3e-5,1792,1.25,1024.0\n");
+        assert_eq!(ROW.text(Form::Csv, false), "7,2.5,3e-5,1792,1.25,1024.0\n");
         let json =
             r#"{"step":7,"loss":2.5,"learning_rate":0.00003,"tokens":1792,"seconds":1.25,"tokens_per_second":1024.0}"#;
         let parsed = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
-        assert_eq!(parsed(&ROW.text(Form::JsonLines)), parsed(json));
-        assert!(ROW.text(Form::JsonLines).starts_with(BEGINNING));
+        assert_eq!(parsed(&ROW.text(Form::JsonLines, false)), parsed(json));
+        assert!(ROW.text(Form::JsonLines, false).starts_with(BEGINNING));
+        assert_eq!(ROW.text(Form::Csv, true), "7,2.5,3e-5,1792,1.25,1024.0,\n");
+        let evaluated = Row { validation_loss: Some(2.75), ..ROW };
+        assert_eq!(evaluated.text(Form::Csv, true), "7,2.5,3e-5,1792,1.25,1024.0,2.75\n");
+        assert_eq!(parsed(&evaluated.text(Form::JsonLines, true))["validation_loss"], 2.75);
         let none = Row { loss: Some(f64::NAN), learning_rate: None, tokens_per_second: None, ..ROW };
-        assert_eq!(none.text(Form::Csv), "7,NaN,,1792,1.25,\n");
-        assert_eq!(parsed(&none.text(Form::JsonLines))["loss"], serde_json::Value::Null);
+        assert_eq!(none.text(Form::Csv, false), "7,NaN,,1792,1.25,\n");
+        assert_eq!(parsed(&none.text(Form::JsonLines, false))["loss"], serde_json::Value::Null);
     }
 
     #[test]
     fn rows_of_later_steps_and_half_a_row_go() {
         let rows = |form: Form, steps: std::ops::Range<u64>| -> String {
             let head = if form == Form::Csv { HEAD } else { "" };
-            head.to_owned() + &steps.map(|step| Row { step, ..ROW }.text(form)).collect::<String>()
+            head.to_owned() + &steps.map(|step| Row { step, ..ROW }.text(form, false)).collect::<String>()
         };
         for (name, form) in [("csv", Form::Csv), ("json", Form::JsonLines)] {
             let all = rows(form, 1..10);
