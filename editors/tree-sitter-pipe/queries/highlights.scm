@@ -17,7 +17,7 @@
 (offloaded) @constant.builtin
 (decay_shape) @constant.builtin
 "matrices" @constant.builtin
-(shuffled) @constant.builtin
+"shuffled" @constant.builtin
 (reorder) @keyword
 
 (schedule_name) @type
