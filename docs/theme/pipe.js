@@ -3,11 +3,11 @@
 
 // The keywords of grammar/pipe.pest; a test compares them.
 const KEYWORDS = `
-  activation all and at auto behind block bubble checkpoint clip_norm cost cut data decay device devices else every fill for from
-  frozen host if import in init input lane layer let loss memory microbatches minimum model none normal not numbers of
-  offload on ones optimizer or order output over param part parts peak phase pipeline place precision reads recompute
-  reorder repeat require schedule seed slices slots speed split stages steps swap synthetic tensor then to train trained
-  warmup weight weight_decay weights with zero zeros
+  activation all and at auto behind block bubble checkpoint clip_norm cost cut data decay device devices else every
+  fill for from frozen host if import in init input lane layer let loss memory microbatches minimum model none normal
+  not numbers of offload on ones optimizer or order output over param part parts peak phase pipeline place precision
+  reads recompute reorder repeat require schedule seed slices slots speed split stages steps swap synthetic tensor
+  then to tokenizer train trained validation warmup weight weight_decay weights with zero zeros
 `;
 /// Smallest letters of code that is made narrower, in pixels.
 const SMALLEST = 9.5;

@@ -37,4 +37,4 @@ pub use pipe_distributed::{
     DeviceStep, Entry, Fault, Joined, LaneStep, Nanos, Profile, RunError, Span, StepReport, Used, UsedGpu,
 };
 pub use run::{Backend, Options, Pace, Precision, Run};
-pub use values::{data, init, numbers, random, windows};
+pub use values::{data, init, numbers, random, tokenizer, windows};

@@ -63,6 +63,7 @@ mod search;
 mod search_parts;
 mod search_sources;
 mod sets;
+mod shuffled;
 mod slices;
 mod step_tasks;
 mod store;

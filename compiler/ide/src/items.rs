@@ -258,7 +258,14 @@ impl Walker {
             PipelineItem::Train { settings, .. } => {
                 for setting in settings {
                     match &setting.value {
-                        SettingValue::Data(_) | SettingValue::Init(_) | SettingValue::WeightDecay(_) => {}
+                        SettingValue::Data { .. }
+                        | SettingValue::Init(_)
+                        | SettingValue::Tokenizer(_)
+                        | SettingValue::WeightDecay(_) => {}
+                        SettingValue::Validation { share, every, .. } => {
+                            self.values(share);
+                            self.values(Some(every));
+                        }
                         SettingValue::Steps(value)
                         | SettingValue::Seed(value)
                         | SettingValue::Warmup(value)

@@ -33,7 +33,7 @@ pub const NUMBERS: [(&str, &str, &str); 3] = [
 ];
 
 /// Words that are neither keywords nor names, with what they mean.
-const VALUES: [(&str, &str); 21] = [
+const VALUES: [(&str, &str); 22] = [
     ("i32", "Whole numbers of 32 bits, such as tokens."),
     ("f32", "Single precision: 4 bytes for each number."),
     ("f64", "Double precision: 8 bytes for each number, and more than twice the time."),
@@ -58,6 +58,7 @@ const VALUES: [(&str, &str); 21] = [
     ),
     ("send", "What a device sends takes turns on this lane."),
     ("update", "The weights of a stage are updated: the device waits for the sum of its gradients."),
+    ("shuffled", "Every window of the file comes once, in an order that follows from the seed; then all come anew."),
     ("linear", "The learning rate falls along a straight line."),
     ("cosine", "The learning rate falls along half a period of a cosine."),
     ("matrices", "Weights with two dimensions or more decay; gains of norms and biases do not."),

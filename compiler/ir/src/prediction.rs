@@ -1,4 +1,4 @@
-//! Predictions: the graph of a whole model on one device, from the tokens of a row to the logits of the token after each.
+//! Predictions: the graph of a whole model on one device, from the tokens of a row to the logits of what follows each.
 
 use crate::digest::Digest;
 use crate::graph::{Graph, TensorType};

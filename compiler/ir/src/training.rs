@@ -296,6 +296,25 @@ impl DataSource {
     }
 }
 
+/// What a run is evaluated on, and how often.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Validation {
+    /// From what.
+    pub data: HeldOut,
+    /// Steps between two evaluations; one more comes at the end.
+    pub every: u32,
+}
+
+/// Data that are not trained on.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeldOut {
+    /// This share of the data of the training, at their end.
+    Share(f64),
+    /// A file of its own.
+    File(DataSource),
+}
+
 /// When and where a run saves itself.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Checkpoint {
@@ -303,6 +322,11 @@ pub struct Checkpoint {
     pub path: String,
     /// Steps between two checkpoints; one more is written at the end.
     pub every: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over references")]
+const fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// The training settings of a pipeline.
@@ -324,6 +348,16 @@ pub struct Training {
     pub clip_norm: Option<f64>,
     /// From what.
     pub data: DataSource,
+    /// Whether each window of a file comes once before any comes again, and not by chance. Programs of earlier versions
+    /// do not say it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub shuffled: bool,
+    /// The file that says how a text becomes tokens, relative as the data are; without it, its bytes are tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokenizer: Option<String>,
+    /// What it is evaluated on meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation: Option<Validation>,
     /// Where the weights are to begin with, if they are not random: a safetensors file, an index of
     /// several, or a folder with either.
     #[serde(default, skip_serializing_if = "Option::is_none")]

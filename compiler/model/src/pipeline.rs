@@ -59,6 +59,10 @@ pub struct Pipeline {
 pub struct TrainingFiles {
     /// The line of a file of data.
     pub data: Option<Span>,
+    /// The line of the tokenizer.
+    pub tokenizer: Option<Span>,
+    /// The line of what the run is evaluated on.
+    pub validation: Option<Span>,
     /// The line of the files of initial weights.
     pub init: Option<Span>,
     /// The line of the folder of checkpoints.

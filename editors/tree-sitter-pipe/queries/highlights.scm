@@ -17,6 +17,7 @@
 (offloaded) @constant.builtin
 (decay_shape) @constant.builtin
 "matrices" @constant.builtin
+"shuffled" @constant.builtin
 (reorder) @keyword
 
 (schedule_name) @type
@@ -32,13 +33,12 @@
 (use (name) @function)
 (tie (name) @variable)
 
-["activation" "all" "at" "auto" "behind" "block" "bubble" "checkpoint" "clip_norm" "cost" "cut" "data" "decay" "device" "devices"
- "every" "fill" "frozen" "from" "host" "init" "input" "lane" "layer" "let" "loss" "memory" "microbatches" "minimum"
- "model" "none" "normal" "numbers" "of" "offload" "on" "ones" "optimizer" "order" "output" "over" "param" "part"
- "parts" "peak" "phase"
- "pipeline" "place" "precision" "reads" "recompute" "require" "schedule" "seed" "slices" "slots" "speed" "split"
- "stages" "steps" "swap" "synthetic" "tensor" "to" "train" "trained" "warmup"
- "weight" "weight_decay" "weights" "with" "zero" "zeros"] @keyword
+["activation" "all" "at" "auto" "behind" "block" "bubble" "checkpoint" "clip_norm" "cost" "cut" "data" "decay"
+ "device" "devices" "every" "fill" "from" "frozen" "host" "init" "input" "lane" "layer" "let" "loss" "memory"
+ "microbatches" "minimum" "model" "none" "normal" "numbers" "of" "offload" "on" "ones" "optimizer" "order" "output"
+ "over" "param" "part" "parts" "peak" "phase" "pipeline" "place" "precision" "reads" "recompute" "require" "schedule"
+ "seed" "slices" "slots" "speed" "split" "stages" "steps" "swap" "synthetic" "tensor" "to" "tokenizer" "train"
+ "trained" "validation" "warmup" "weight" "weight_decay" "weights" "with" "zero" "zeros"] @keyword
 "import" @keyword.import
 ["if" "then" "else"] @keyword.conditional
 ["for" "in" "repeat"] @keyword.repeat

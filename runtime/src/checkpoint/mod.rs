@@ -281,9 +281,35 @@ impl Piece {
     }
 }
 
+/// Gives a run the weights that another one has at this moment, in the same process. Nothing else of it changes.
+///
+/// # Errors
+/// If the other one has not all of them, or a GPU does not answer.
+pub fn copy_weights(from: &Run, to: &mut Run) -> Result<(), CheckpointError> {
+    let is_weight = |program: &Program, place: &SavedTensor| program.value(place.value).kind == ValueKind::Parameters;
+    let mut places = saved_tensors(from.program());
+    places.retain(|place| is_weight(from.program(), place));
+    let tensors = assemble(pieces_of(from, &places)?);
+    let mut places = saved_tensors(to.program());
+    places.retain(|place| is_weight(to.program(), place));
+    for place in places {
+        let found = tensors.iter().find(|tensor| tensor.name == place.slot.name);
+        let found = found.filter(|found| found.ty == place.slot.undivided()).ok_or_else(|| {
+            let reason = format!("it has no tensor `{}` of type {}", place.slot.name, place.slot.undivided());
+            CheckpointError::Unfit { path: PathBuf::from("the run"), reason }
+        })?;
+        to.write_parts(place.value, place.tensor, None, &found.data)?;
+    }
+    Ok(())
+}
+
 /// What the devices of this process are the first to hold.
 fn pieces(run: &Run) -> Result<Vec<Piece>, RunError> {
-    let places = saved_tensors(run.program());
+    pieces_of(run, &saved_tensors(run.program()))
+}
+
+/// The same of these tensors.
+fn pieces_of(run: &Run, places: &[SavedTensor]) -> Result<Vec<Piece>, RunError> {
     let versions = places.iter().flat_map(|place| (0..run.versions(place.value)).map(move |age| (place, age)));
     let pieces = versions.flat_map(|(SavedTensor { value, tensor, slot }, age)| {
         run.first_of_members(*value, *tensor, age).into_iter().filter_map(move |(member, place)| {

@@ -6,13 +6,13 @@
 use crate::values::numbers::encode;
 use crate::values::random::{Counter, mix};
 use crate::values::tokens::Tokens;
-use crate::values::windows::{InOrder, Row, Windows};
+use crate::values::windows::{InOrder, Row, Steps, Windows};
 use pipe_ir::digest::Digest;
 use pipe_ir::graph::{DType, Graph, Node, Op};
 use pipe_ir::ids::{MicrobatchId, NodeId, ValueId};
 use pipe_ir::program::{Body, Exec, Program};
 use pipe_ir::slices::Slicing;
-use pipe_ir::training::DataSource;
+use pipe_ir::training::{DataSource, HeldOut, Training};
 use pipe_ir::value::{TensorSlot, ValueKind};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -39,9 +39,25 @@ pub enum DataError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The text cannot be made into tokens.
+    #[error("{path} cannot be made into tokens: {reason}")]
+    NoText {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The tokenizer cannot be read.
+    #[error("the tokenizer {path} cannot be read: {reason}")]
+    Tokenizer {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The file is shorter than one window.
     #[error(
-        "{path} has {count} {unit}s, but one row of a microbatch takes {window} (the sequence and the {unit} after it)"
+        "{path} has {count} {unit}s{part}, but one row of a microbatch takes {window} (the sequence and the {unit} after it)"
     )]
     TooShort {
         /// Which file.
@@ -50,6 +66,8 @@ pub enum DataError {
         count: u64,
         /// Of what.
         unit: &'static str,
+        /// For what, where not for all of the file.
+        part: &'static str,
         /// Sequence length plus one.
         window: usize,
     },
@@ -108,41 +126,77 @@ struct File {
 }
 
 impl Data {
-    /// Opens the data source of a program; `root` is the folder that its path is relative to.
+    /// Opens the data source of a program; `root` is the folder that its paths are relative to. What is held out for
+    /// the validation is not read.
     ///
     /// # Errors
-    /// If the file cannot be read, is too short, or does not fit the model.
+    /// If a file cannot be read, is too short, or does not fit the model.
     pub fn open(program: &Program, root: &Path) -> Result<Self, DataError> {
         let data = Self::synthetic(program);
-        match program.training.as_ref().map(|training| &training.data) {
-            None | Some(DataSource::Synthetic) => Ok(data),
-            Some(source @ (DataSource::Bytes(path) | DataSource::Tokens(path))) => {
-                let tokens = opened(program, &data.values, unit_of(source), &root.join(path))?;
-                let (range, windows) = (0..tokens.count, Windows::Random { seed: data.seed });
-                Ok(Self { source: Source::Tokens(File { tokens, range, windows }), ..data })
-            }
+        let Some(training) = &program.training else { return Ok(data) };
+        let (DataSource::Bytes(_) | DataSource::Tokens(_)) = training.data else { return Ok(data) };
+        let opening = Opening::of(&training.data, training, root);
+        let tokens = opening.opened(program, &data.values)?;
+        let range = 0..training_end(training, tokens.count);
+        if range.end < tokens.count {
+            opening.long_enough(program, &data.values, (range.end, " outside of the validation"))?;
         }
+        let microbatches = microbatches(program);
+        let windows = match training.shuffled {
+            true => Windows::Shuffled { seed: data.seed, microbatches },
+            false => Windows::Random { seed: data.seed },
+        };
+        Ok(Self { source: Source::Tokens(File { tokens, range, windows }), ..data })
     }
 
     /// Opens a source whose windows are read in order, without overlap: all of them, or those of so many steps, spread
-    /// over the file. Synthetic data are drawn as in training.
+    /// over the file. Text becomes tokens as in training. Synthetic data are drawn as there, too.
     ///
     /// # Errors
     /// As [`Data::open`].
-    pub fn in_order(
+    pub fn in_order(program: &Program, source: &DataSource, root: &Path, steps: Steps) -> Result<Self, DataError> {
+        Self::part_in_order(program, (source, root), |count| 0..count, steps)
+    }
+
+    /// The same of what a training holds out for its validation; nothing where it holds nothing out.
+    ///
+    /// # Errors
+    /// As [`Data::open`].
+    pub fn held_out(program: &Program, root: &Path, steps: Steps) -> Result<Option<Self>, DataError> {
+        let Some((training, validation)) =
+            program.training.as_ref().and_then(|training| Some((training, training.validation.as_ref()?)))
+        else {
+            return Ok(None);
+        };
+        let found = match &validation.data {
+            HeldOut::File(source) => Self::in_order(program, source, root, steps),
+            HeldOut::Share(_) => {
+                let part = |count| training_end(training, count)..count;
+                Self::part_in_order(program, (&training.data, root), part, steps)
+            }
+        };
+        found.map(Some)
+    }
+
+    fn part_in_order(
         program: &Program,
-        source: &DataSource,
-        root: &Path,
-        steps: Option<u64>,
+        (source, root): (&DataSource, &Path),
+        part: impl Fn(u64) -> Range<u64>,
+        steps: Steps,
     ) -> Result<Self, DataError> {
         let data = Self::synthetic(program);
         let (DataSource::Bytes(path) | DataSource::Tokens(path)) = source else { return Ok(data) };
-        let tokens = opened(program, &data.values, unit_of(source), &root.join(path))?;
-        let range = 0..tokens.count;
-        let microbatches = u64::from(program.microbatches_of_step() / program.n_slices.max(1));
+        let opening = match &program.training {
+            Some(training) => Opening::of(source, training, root),
+            None => Opening { path: root.join(path), tokenizer: None, unit: unit_of(source) },
+        };
+        let tokens = opening.opened(program, &data.values)?;
+        let range = part(tokens.count);
+        let for_what = if range.start > 0 { " for the validation" } else { "" };
+        opening.long_enough(program, &data.values, (range.end - range.start, for_what))?;
         let shape = data.shape(program).unwrap_or((1, 1));
-        let windows = Windows::InOrder(InOrder::new(range.end - range.start, shape, microbatches, steps));
-        Ok(Self { source: Source::Tokens(File { tokens, range, windows }), ..data })
+        let in_order = InOrder::new(range.end - range.start, shape, microbatches(program), steps);
+        Ok(Self { source: Source::Tokens(File { tokens, range, windows: Windows::InOrder(in_order) }), ..data })
     }
 
     /// What is read where windows are read in order.
@@ -194,7 +248,11 @@ impl Data {
         match &self.source {
             // What is only read tells no trainings apart.
             Source::Tokens(File { windows: Windows::InOrder(_), .. }) => None,
-            Source::Tokens(file) => file.tokens.identity(),
+            Source::Tokens(File { tokens, range, windows }) => {
+                let part = if range.end < tokens.count { format!(", the first {}", range.end) } else { String::new() };
+                let order = if matches!(windows, Windows::Shuffled { .. }) { ", shuffled" } else { "" };
+                Some(tokens.identity()? + &part + order)
+            }
             Source::Synthetic => Some("synthetic".to_owned()),
             Source::Function(_) => None,
         }
@@ -246,11 +304,27 @@ impl Data {
 /// # Errors
 /// As [`Data::open`].
 pub fn check(program: &Program, root: &Path) -> Result<(), DataError> {
-    match program.training.as_ref().map(|training| &training.data) {
-        Some(source @ (DataSource::Bytes(path) | DataSource::Tokens(path))) => {
-            opened(program, &Data::synthetic(program).values, unit_of(source), &root.join(path)).map(drop)
-        }
-        None | Some(DataSource::Synthetic) => Ok(()),
+    Data::open(program, root).map(drop)
+}
+
+/// Looks whether what a training holds out can be opened.
+///
+/// # Errors
+/// As [`Data::held_out`].
+pub fn check_held_out(program: &Program, root: &Path) -> Result<(), DataError> {
+    Data::held_out(program, root, Steps::default()).map(drop)
+}
+
+/// Microbatches of a step, as wholes.
+fn microbatches(program: &Program) -> u64 {
+    u64::from(program.microbatches_of_step() / program.n_slices.max(1))
+}
+
+/// The end of what is trained on, of so many tokens.
+fn training_end(training: &Training, count: u64) -> u64 {
+    match training.validation.as_ref().map(|validation| &validation.data) {
+        Some(HeldOut::Share(share)) => count - ((count as f64 * share).round() as u64).min(count),
+        Some(HeldOut::File(_)) | None => count,
     }
 }
 
@@ -268,43 +342,83 @@ fn slice_of(program: &Program, id: ValueId) -> u32 {
     program.execs.iter().find(reads).and_then(|exec| exec.slice).unwrap_or(0)
 }
 
-/// The file of a program, if it feeds it.
-fn opened(
-    program: &Program,
-    values: &[(Vec<TensorSlot>, u64)],
+/// A file that is to be opened.
+struct Opening {
+    path: PathBuf,
+    /// What makes tokens of its text.
+    tokenizer: Option<PathBuf>,
+    /// What it has.
     unit: &'static str,
-    path: &Path,
-) -> Result<Tokens, DataError> {
-    let slicing = Slicing::of(program);
-    let data = || {
-        let values = (0..).map(ValueId).zip(program.values.iter().zip(values));
-        values.filter(|(_, (value, _))| value.kind == ValueKind::Data)
-    };
-    let vocabulary = data().map(|(_, (_, (_, bound)))| *bound).min().unwrap_or(i32::MAX as u64);
-    let tokens = Tokens::open(path, vocabulary)?;
-    for (id, (value, _)) in data() {
-        let slice = slice_of(program, id);
-        for slot in &value.tensors {
-            let of_whole =
-                |slot| if program.n_slices == 1 { Some(slot) } else { whole(&slot, &slicing, slice).map(|it| it.0) };
-            let window = of_whole(slot.clone())
-                .and_then(|slot| window_of(&slot))
-                .ok_or_else(|| DataError::Unsupported { name: slot.name.clone(), ty: slot.ty.to_string(), unit })?;
-            if tokens.count < window as u64 {
-                return Err(DataError::TooShort { path: path.to_owned(), count: tokens.count, unit, window });
+}
+
+impl Opening {
+    fn of(source: &DataSource, training: &Training, root: &Path) -> Self {
+        let path = match source {
+            DataSource::Synthetic => PathBuf::new(),
+            DataSource::Bytes(path) | DataSource::Tokens(path) => root.join(path),
+        };
+        let is_text = matches!(source, DataSource::Bytes(_));
+        let tokenizer = training.tokenizer.as_ref().filter(|_| is_text).map(|path| root.join(path));
+        let unit = if tokenizer.is_some() { "token" } else { unit_of(source) };
+        Self { path, tokenizer, unit }
+    }
+
+    /// The file, if it feeds the program.
+    fn opened(&self, program: &Program, values: &[(Vec<TensorSlot>, u64)]) -> Result<Tokens, DataError> {
+        let Self { path, tokenizer, unit } = self;
+        let bounds = data_of(program, values).map(|(_, _, bound)| bound);
+        let vocabulary = bounds.min().unwrap_or(i32::MAX as u64);
+        let tokens = match tokenizer {
+            Some(tokenizer) => Tokens::of_text(path, tokenizer)?,
+            None => Tokens::open(path, vocabulary)?,
+        };
+        self.long_enough(program, values, (tokens.count, ""))?;
+        // Any byte has a row in most tables.
+        if *unit == "byte" && vocabulary > u64::from(u8::MAX) {
+            return Ok(tokens);
+        }
+        let (largest, is_below) = tokens.extremes(path)?;
+        if is_below || u64::try_from(largest).is_ok_and(|largest| largest >= vocabulary) {
+            let token = if is_below { -1 } else { largest };
+            return Err(DataError::OutsideVocabulary { path: path.clone(), unit, token, vocabulary });
+        }
+        Ok(tokens)
+    }
+
+    /// Whether so many tokens fill a row of each tensor.
+    fn long_enough(
+        &self,
+        program: &Program,
+        values: &[(Vec<TensorSlot>, u64)],
+        (count, part): (u64, &'static str),
+    ) -> Result<(), DataError> {
+        let (slicing, unit) = (Slicing::of(program), self.unit);
+        for (id, slots, _) in data_of(program, values) {
+            let slice = slice_of(program, id);
+            for slot in slots {
+                let of_whole = |slot| {
+                    if program.n_slices == 1 { Some(slot) } else { whole(&slot, &slicing, slice).map(|it| it.0) }
+                };
+                let window = of_whole(slot.clone())
+                    .and_then(|slot| window_of(&slot))
+                    .ok_or_else(|| DataError::Unsupported { name: slot.name.clone(), ty: slot.ty.to_string(), unit })?;
+                if count < window as u64 {
+                    return Err(DataError::TooShort { path: self.path.clone(), count, unit, part, window });
+                }
             }
         }
+        Ok(())
     }
-    // Any byte has a row in most tables.
-    if unit == "byte" && vocabulary > u64::from(u8::MAX) {
-        return Ok(tokens);
-    }
-    let (largest, is_below) = tokens.extremes(path)?;
-    if is_below || u64::try_from(largest).is_ok_and(|largest| largest >= vocabulary) {
-        let token = if is_below { -1 } else { largest };
-        return Err(DataError::OutsideVocabulary { path: path.to_owned(), unit, token, vocabulary });
-    }
-    Ok(tokens)
+}
+
+/// The data values of a program, their tensors, and below what their indices must stay.
+fn data_of<'a>(
+    program: &'a Program,
+    values: &'a [(Vec<TensorSlot>, u64)],
+) -> impl Iterator<Item = (ValueId, &'a [TensorSlot], u64)> {
+    let values = (0..).map(ValueId).zip(program.values.iter().zip(values));
+    let data = values.filter(|(_, (value, _))| value.kind == ValueKind::Data);
+    data.map(|(id, (value, (_, bound)))| (id, value.tensors.as_slice(), *bound))
 }
 
 /// The whole tensor that a slice is cut from along the second axis, and the first position of the slice.

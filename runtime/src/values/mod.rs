@@ -4,5 +4,6 @@ pub mod data;
 pub mod init;
 pub mod numbers;
 pub mod random;
+pub mod tokenizer;
 mod tokens;
 pub mod windows;

@@ -2,14 +2,23 @@
 //!
 //! A `.bin` file has nothing but numbers, as nanoGPT and Megatron-LM write them: of 16 bits where the vocabulary has at
 //! most 65,536 tokens, else of 32. A `.npy` file says their type itself (NumPy's format, versions 1 to 3). All other
-//! files are text, whose bytes are the tokens.
+//! files are text, whose bytes are the tokens, or of which a tokenizer makes tokens, in memory.
 
 use super::data::{DataError, MOST_BYTES};
 use crate::checksum::Checksum;
 use crate::regular_file;
+use crate::values::tokenizer::Tokenizer;
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Texts of which the tokens are kept: that of a training, and that of its validation.
+const KEPT: usize = 2;
+/// Tokens of these texts, by the checksum of the text and the tokenizer, from the newest on.
+static MADE: Mutex<Vec<(Made, Arc<[i32]>)>> = Mutex::new(Vec::new());
+/// The checksum of a text, and the path of a tokenizer.
+type Made = (String, PathBuf);
 
 /// The largest file that is opened: 16 TiB.
 const MOST_TOKENS: u64 = MOST_BYTES << 10;
@@ -60,16 +69,26 @@ impl Element {
     }
 }
 
-/// An open file of tokens.
+/// Tokens of a file.
 #[derive(Debug)]
 pub(super) struct Tokens {
-    file: File,
-    /// The byte of the first token.
-    start: u64,
-    element: Element,
+    source: Source,
     /// How many tokens there are.
     pub count: u64,
-    bytes: u64,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// As they lie in an open file.
+    File {
+        file: File,
+        /// The byte of the first token.
+        start: u64,
+        element: Element,
+        bytes: u64,
+    },
+    /// Made of a text.
+    Memory(Arc<[i32]>),
 }
 
 impl Tokens {
@@ -96,7 +115,33 @@ impl Tokens {
             })?,
             _ => (0, Element::U8, bytes),
         };
-        Ok(Self { file, start, element, count, bytes })
+        Ok(Self { source: Source::File { file, start, element, bytes }, count })
+    }
+
+    /// Makes tokens of a text. Those that were made last are kept, for whoever asks again.
+    ///
+    /// # Errors
+    /// If the tokenizer or the text cannot be read, or the text is none.
+    pub(super) fn of_text(path: &Path, tokenizer: &Path) -> Result<Self, DataError> {
+        let unreadable = |source| DataError::Read { path: path.to_owned(), source };
+        let refused = |reason: String| DataError::NoText { path: path.to_owned(), reason };
+        let (text, opened) = (regular_file::read(path, MOST_BYTES).map_err(unreadable)?, Tokenizer::open(tokenizer)?);
+        let mut checksum = Checksum::default();
+        checksum.add(&text);
+        let key = (checksum.finish().to_string(), tokenizer.to_owned());
+        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        let tokens = match made.iter().find(|(known, _)| *known == key) {
+            Some((_, tokens)) => Arc::clone(tokens),
+            None => {
+                let text = str::from_utf8(&text)
+                    .map_err(|error| refused(format!("its byte {} is not UTF-8", error.valid_up_to())))?;
+                let tokens: Arc<[i32]> = opened.encode(text).map_err(refused)?.into();
+                made.truncate(KEPT - 1);
+                made.insert(0, (key, Arc::clone(&tokens)));
+                tokens
+            }
+        };
+        Ok(Self { count: tokens.len() as u64, source: Source::Memory(tokens) })
     }
 
     /// The largest token among those that are looked at, and whether any is below 0.
@@ -114,27 +159,42 @@ impl Tokens {
 
     /// Tokens from one on.
     pub(super) fn read(&self, from: u64, out: &mut [i32]) -> io::Result<()> {
-        let each = self.element.bytes();
-        let mut bytes = vec![0; out.len() * each as usize];
-        read_at(&self.file, self.start + from * each, &mut bytes)?;
-        for (token, bytes) in out.iter_mut().zip(bytes.chunks_exact(each as usize)) {
-            *token = self.element.decode(bytes);
+        match &self.source {
+            Source::Memory(tokens) => {
+                let own = usize::try_from(from).ok().and_then(|from| tokens.get(from..from + out.len()));
+                out.copy_from_slice(own.ok_or(io::ErrorKind::UnexpectedEof)?);
+            }
+            Source::File { file, start, element, .. } => {
+                let each = element.bytes();
+                let mut bytes = vec![0; out.len() * each as usize];
+                read_at(file, start + from * each, &mut bytes)?;
+                for (token, bytes) in out.iter_mut().zip(bytes.chunks_exact(each as usize)) {
+                    *token = element.decode(bytes);
+                }
+            }
         }
         Ok(())
     }
 
     /// Tells files apart: by their length and a checksum, of long files only of both ends.
     pub(super) fn identity(&self) -> Option<String> {
-        let is_long = self.bytes > MOST_BYTES;
-        let word = if is_long { "checksum of both ends" } else { "checksum" };
         let mut checksum = Checksum::default();
-        let starts = (0..self.bytes).step_by(END as usize);
-        for from in starts.filter(|from| !is_long || *from == 0 || from + END >= self.bytes) {
-            let mut bytes = vec![0; (self.bytes - from).min(END) as usize];
-            read_at(&self.file, from, &mut bytes).ok()?;
-            checksum.add(&bytes);
+        let (file, bytes) = match &self.source {
+            Source::Memory(tokens) => {
+                tokens.iter().for_each(|token| checksum.add(&token.to_le_bytes()));
+                return Some(format!("{} tokens of checksum {}", self.count, checksum.finish()));
+            }
+            Source::File { file, bytes, .. } => (file, *bytes),
+        };
+        let is_long = bytes > MOST_BYTES;
+        let word = if is_long { "checksum of both ends" } else { "checksum" };
+        let starts = (0..bytes).step_by(END as usize);
+        for from in starts.filter(|from| !is_long || *from == 0 || from + END >= bytes) {
+            let mut part = vec![0; (bytes - from).min(END) as usize];
+            read_at(file, from, &mut part).ok()?;
+            checksum.add(&part);
         }
-        Some(format!("{} bytes of {word} {}", self.bytes, checksum.finish()))
+        Some(format!("{bytes} bytes of {word} {}", checksum.finish()))
     }
 }
 

@@ -25,6 +25,25 @@ pub(super) enum Windows {
     },
     /// Windows that follow each other, spread over the file.
     InOrder(InOrder),
+    /// All windows without overlap, each once in an epoch, in an order that follows from seed and epoch.
+    Shuffled {
+        /// Of the orders.
+        seed: u64,
+        /// Microbatches of a step.
+        microbatches: u64,
+    },
+}
+
+/// How many steps read windows in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Steps {
+    /// As many as it takes to read all of them.
+    #[default]
+    All,
+    /// The same, but no more than so many.
+    AtMost(u64),
+    /// So many.
+    Exactly(u64),
 }
 
 /// Windows that follow each other without overlap, from the first to the last. Where the steps have more rows than
@@ -44,12 +63,17 @@ pub struct InOrder {
 }
 
 impl InOrder {
-    /// Windows of a text, and so many steps, or as many as it takes to read all of them.
-    pub(super) fn new(tokens: u64, (sequence, rows): (u64, u64), microbatches: u64, steps: Option<u64>) -> Self {
+    /// Windows of so many tokens.
+    pub(super) fn new(tokens: u64, (sequence, rows): (u64, u64), microbatches: u64, steps: Steps) -> Self {
         let (sequence, rows, microbatches) = (sequence.max(1), rows.max(1), microbatches.max(1));
         let windows = (tokens.saturating_sub(1) / sequence).max(1);
         let whole = (windows / rows).max(1).div_ceil(microbatches);
-        Self { windows, sequence, steps: steps.unwrap_or(whole).max(1), microbatches, rows }
+        let steps = match steps {
+            Steps::All => whole,
+            Steps::AtMost(most) => whole.min(most),
+            Steps::Exactly(steps) => steps,
+        };
+        Self { windows, sequence, steps: steps.max(1), microbatches, rows }
     }
 
     /// Microbatches that count, of all steps: those whose rows are windows that no row before them was.
@@ -71,6 +95,30 @@ impl InOrder {
     }
 }
 
+/// Keys of epochs, apart from other numbers of a seed.
+const EPOCHS: u64 = 0x6570_6f63_6873;
+/// Rounds of a permutation. Four make it look random to whoever does not know the key (Luby, Rackoff: How to Construct
+/// Pseudorandom Permutations from Pseudorandom Functions, 1988).
+const ROUNDS: u64 = 4;
+
+/// The image of a number under a permutation of `0..count` with a key: a Feistel network over the next power of 4,
+/// walked until it comes back into the range (Black, Rogaway: Ciphers with Arbitrary Finite Domains, 2002).
+fn permuted(number: u64, count: u64, key: u64) -> u64 {
+    let half = (64 - count.saturating_sub(1).leading_zeros()).div_ceil(2).max(1);
+    let mask = (1_u64 << half) - 1;
+    let mut image = number;
+    loop {
+        let (mut left, mut right) = (image >> half, image & mask);
+        for round in 0..ROUNDS {
+            (left, right) = (right, left ^ (mix(mix(key, round), right) & mask));
+        }
+        image = left << half | right;
+        if image < count {
+            return image;
+        }
+    }
+}
+
 impl Windows {
     /// The first token of a row, among these tokens of a file. A window has one token more than positions.
     pub(super) fn start(&self, row: Row, tokens: &Range<u64>, window: u64) -> u64 {
@@ -81,6 +129,13 @@ impl Windows {
                 mix(seed, row.row) % (count.saturating_sub(window) + 1)
             }
             Self::InOrder(in_order) => in_order.window(row) * (window - 1),
+            Self::Shuffled { seed, microbatches } => {
+                let windows = ((count - 1) / (window - 1)).max(1);
+                let Row { step, microbatch, row, rows } = row;
+                let place = (step * microbatches + u64::from(microbatch.0)) * rows + row;
+                let epoch = mix(mix(*seed, EPOCHS), place / windows);
+                permuted(place % windows, windows, epoch) * (window - 1)
+            }
         };
         tokens.start + start
     }
@@ -88,7 +143,7 @@ impl Windows {
 
 #[cfg(test)]
 mod tests {
-    use super::{InOrder, MicrobatchId, Row};
+    use super::{InOrder, MicrobatchId, Row, Steps, Windows, permuted};
     use std::collections::BTreeSet;
 
     fn windows(in_order: &InOrder) -> Vec<u64> {
@@ -103,27 +158,64 @@ mod tests {
     }
 
     #[test]
+    fn a_permutation_has_every_image_once() {
+        for count in (1..70).chain([255, 256, 257, 1000, 4097]) {
+            let images: BTreeSet<u64> = (0..count).map(|number| permuted(number, count, 7 * count)).collect();
+            assert_eq!(images, (0..count).collect(), "{count}");
+        }
+        let order = |key| (0..100).map(|number| permuted(number, 100, key)).collect::<Vec<_>>();
+        assert_ne!(order(1), order(2));
+        // Neighbours are torn apart.
+        assert!(order(1).windows(2).filter(|pair| pair[0].abs_diff(pair[1]) == 1).count() < 10);
+    }
+
+    #[test]
+    fn every_window_comes_once_in_an_epoch_however_a_step_is_divided() {
+        // 103 windows of 10 tokens, and a rest.
+        let tokens = 5..1_043;
+        let order = |microbatches: u64, rows: u64, places: u64| -> Vec<u64> {
+            let windows = Windows::Shuffled { seed: 3, microbatches };
+            let row = |place: u64| Row {
+                step: place / rows / microbatches,
+                microbatch: MicrobatchId((place / rows % microbatches) as u32),
+                row: place % rows,
+                rows,
+            };
+            (0..places).map(|place| windows.start(row(place), &tokens, 11)).collect()
+        };
+        let epochs = order(1, 1, 206);
+        for epoch in epochs.chunks(103) {
+            let starts: BTreeSet<u64> = epoch.iter().copied().collect();
+            assert_eq!(starts, (0..103).map(|window| 5 + 10 * window).collect());
+        }
+        assert_ne!(epochs[..103], epochs[103..], "each epoch has an order of its own");
+        for (microbatches, rows) in [(8, 1), (4, 2), (2, 4), (1, 8), (3, 5)] {
+            assert_eq!(order(microbatches, rows, 206), epochs, "{microbatches} microbatches of {rows} rows");
+        }
+    }
+
+    #[test]
     fn all_windows_come_once_and_in_order() {
         // 1,001 tokens are 100 windows of 10: 25 microbatches of 4 rows, in 4 steps of 8.
-        let all = InOrder::new(1_001, (10, 4), 8, None);
+        let all = InOrder::new(1_001, (10, 4), 8, Steps::All);
         assert_eq!((all.windows, all.steps, all.counted(), all.read()), (100, 4, 25, 100));
         assert_eq!(windows(&all), (0..100).collect::<Vec<_>>());
     }
 
     #[test]
     fn a_rest_that_fills_no_microbatch_is_left_out() {
-        let all = InOrder::new(1_031, (10, 4), 8, None);
+        let all = InOrder::new(1_031, (10, 4), 8, Steps::All);
         assert_eq!((all.windows, all.counted(), all.read()), (103, 25, 100));
         let read = windows(&all);
         assert_eq!(read.iter().collect::<BTreeSet<_>>().len(), 100);
         assert!(read.is_sorted());
-        assert_eq!(InOrder::new(25, (10, 4), 8, None).counted(), 1);
-        assert_eq!(InOrder::new(25, (10, 4), 8, None).read(), 2);
+        assert_eq!(InOrder::new(25, (10, 4), 8, Steps::All).counted(), 1);
+        assert_eq!(InOrder::new(25, (10, 4), 8, Steps::All).read(), 2);
     }
 
     #[test]
     fn few_steps_are_spread_over_the_file() {
-        let some = InOrder::new(1_001, (10, 2), 5, Some(1));
+        let some = InOrder::new(1_001, (10, 2), 5, Steps::Exactly(1));
         assert_eq!((some.steps, some.counted(), some.read()), (1, 5, 10));
         assert_eq!(windows(&some), (0..10).map(|window| 10 * window).collect::<Vec<_>>());
     }

@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::input::{Format, TargetArguments, load, whole_number};
-use crate::output::figures::{duration, grouped};
+use crate::output::figures::{duration, grouped, percent};
 use crate::output::findings::json;
 use crate::output::{Failure, print, print_page, warn};
 use crate::ranks::lost::{Origins, ProgramSource};
@@ -14,10 +14,11 @@ use crate::training::trained::Weights;
 use crate::training::{self, is_computable};
 use pipe_compiler::{Request, elaborate, prediction};
 use pipe_ir::program::Program;
-use pipe_ir::training::DataSource;
+use pipe_ir::training::{DataSource, HeldOut};
 use pipe_ir::verify::Verified;
 use pipe_runtime::checkpoint::{self, Resumption};
 use pipe_runtime::data::Data;
+use pipe_runtime::windows::Steps;
 use pipe_runtime::{Backend, Options, weights};
 use pipe_syntax::diagnostic::Severity;
 use pipe_syntax::source::Sources;
@@ -28,7 +29,7 @@ use std::time::Instant;
 
 const EXAMPLES: &str = "\
 Examples:
-  pipec eval examples/shakespeare.pipe                 # the data of the pipeline
+  pipec eval examples/shakespeare.pipe                 # its validation, or its data
   pipec eval examples/shakespeare.pipe --data val.txt
   pipec eval x.pipe --data val.bin --steps 20 --format json
   pipec eval x.pipe --checkpoint checkpoints/x/step-00000300.5aed06ae02a0.safetensors
@@ -50,7 +51,7 @@ const MOST_STEPS: u64 = 100;
 pub(crate) struct Arguments {
     #[command(flatten)]
     target: TargetArguments,
-    /// A file of text, or of tokens (`.bin`, `.npy`) [default: the data of the pipeline]
+    /// A file of text, or of tokens (`.bin`, `.npy`) [default: the `validation` of the pipeline, or else its data]
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
     /// A checkpoint, or a folder: its newest checkpoint [default: that of the pipeline]
@@ -202,24 +203,33 @@ impl Arguments {
 
     /// The data, and what they are called. Fails if there are none.
     fn open(&self, program: &Program, folder: &Path) -> Result<(Data, String), Failure> {
-        let named = self.data.as_ref().map(|path| (DataSource::of_file(&path.to_string_lossy()), PathBuf::new()));
-        let own = program.training.as_ref().map(|training| (training.data.clone(), folder.to_owned()));
-        let Some((source, root)) = named.or(own) else {
-            let message = "the pipeline names no data: `--data FILE` does".to_owned();
-            return Err(Failure::Usage(message));
+        let steps = self.steps.map_or(Steps::AtMost(MOST_STEPS), Steps::Exactly);
+        let usage = |error: &dyn std::fmt::Display| Failure::Usage(error.to_string());
+        if let Some(path) = &self.data {
+            // The folder of the pipeline is where its tokenizer is.
+            let whole = std::path::absolute(path).map_err(|error| usage(&error))?;
+            let source = DataSource::of_file(&whole.to_string_lossy());
+            let data = Data::in_order(program, &source, folder, steps).map_err(|error| usage(&error))?;
+            return Ok((data, path.display().to_string()));
+        }
+        let Some(training) = &program.training else {
+            return Err(Failure::Usage("the pipeline names no data: `--data FILE` does".to_owned()));
         };
-        let open = |steps| {
-            let data = Data::in_order(program, &source, &root, steps);
-            data.map_err(|error| Failure::Usage(error.to_string()))
-        };
-        let data = open(self.steps)?;
-        let is_long = self.steps.is_none() && data.order().is_some_and(|order| order.steps > MOST_STEPS);
-        let data = if is_long { open(Some(MOST_STEPS))? } else { data };
-        let words = match &source {
+        let words = |source: &DataSource| match source {
             DataSource::Synthetic => "synthetic data".to_owned(),
-            DataSource::Bytes(path) | DataSource::Tokens(path) => root.join(path).display().to_string(),
+            DataSource::Bytes(path) | DataSource::Tokens(path) => folder.join(path).display().to_string(),
         };
-        Ok((data, words))
+        let held_out = Data::held_out(program, folder, steps).map_err(|error| usage(&error))?;
+        match (held_out, training.validation.as_ref().map(|validation| &validation.data)) {
+            (Some(data), Some(HeldOut::File(source))) => Ok((data, words(source))),
+            (Some(data), Some(HeldOut::Share(share))) => {
+                Ok((data, format!("the last {} of {}", percent(*share), words(&training.data))))
+            }
+            _ => {
+                let data = Data::in_order(program, &training.data, folder, steps).map_err(|error| usage(&error))?;
+                Ok((data, words(&training.data)))
+            }
+        }
     }
 
     /// Whether the loss is the cross-entropy of the next token, and nothing else.

@@ -8,11 +8,12 @@ use crate::training::trained::Weights;
 use pipe_compiler::prediction::prediction;
 use pipe_ir::training::{DataSource, Training};
 use pipe_runtime::prediction::{PredictionError, Predictor, Sampler, Sampling};
+use pipe_runtime::tokenizer::Tokenizer;
 use pipe_syntax::source::Sources;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,17 +35,18 @@ pub(crate) const SCHEMA: &str = "pipec.sample/1";
 pub(crate) struct Arguments {
     #[command(flatten)]
     target: TargetArguments,
-    /// What the text begins with: text, or ids of tokens between spaces where the data are tokens
+    /// What the text begins with: text, or ids of tokens between spaces where the data are tokens and no tokenizer is
+    /// named
     #[arg(long, value_name = "TEXT", default_value = "\n")]
     prompt: String,
     /// How many tokens are written
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = whole_number::<u64>(0..=u64::MAX))]
     tokens: u64,
     /// Above 1 more is dared, below 1 less; at 0 the most likely token is taken
-    #[arg(long, value_name = "T", default_value_t = 1.0, value_parser = temperature)]
+    #[arg(long, value_name = "T", default_value_t = 1.0, value_parser = temperature, allow_negative_numbers = true)]
     temperature: f64,
     /// Choose among the most likely tokens that have this probability together
-    #[arg(long, value_name = "P", default_value_t = 1.0, value_parser = probability)]
+    #[arg(long, value_name = "P", default_value_t = 1.0, value_parser = probability, allow_negative_numbers = true)]
     top_p: f64,
     /// Of the draws: the same seed writes the same text
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole_number::<u64>(0..=u64::MAX))]
@@ -85,29 +87,37 @@ struct Report {
 enum Encoding {
     /// A byte each.
     Bytes,
+    /// What a tokenizer says.
+    Text(Box<Tokenizer>),
     /// Nothing that is known.
     Ids,
 }
 
 impl Encoding {
-    fn of(training: Option<&Training>) -> Self {
-        match training.map(|training| &training.data) {
+    /// Fails if the tokenizer, whose path starts from the folder, cannot be read.
+    fn of(training: Option<&Training>, folder: &Path) -> Result<Self, Failure> {
+        if let Some(path) = training.and_then(|training| training.tokenizer.as_ref()) {
+            let tokenizer = Tokenizer::open(&folder.join(path)).map_err(|error| Failure::Usage(error.to_string()))?;
+            return Ok(Self::Text(Box::new(tokenizer)));
+        }
+        Ok(match training.map(|training| &training.data) {
             Some(DataSource::Bytes(_)) => Self::Bytes,
             Some(DataSource::Synthetic | DataSource::Tokens(_)) | None => Self::Ids,
-        }
+        })
     }
 
     /// The tokens of a prompt. Fails if it has none, or one that the model does not know.
     fn encode(&self, prompt: &str, vocabulary: u64) -> Result<Vec<i32>, Failure> {
         let tokens: Vec<i32> = match self {
             Self::Bytes => prompt.bytes().map(i32::from).collect(),
+            Self::Text(tokenizer) => tokenizer.encode(prompt).map_err(Failure::Usage)?,
             // Whatever stands for nothing is a prompt of the first token.
             Self::Ids if prompt.trim().is_empty() => vec![0],
             Self::Ids => {
                 let ids = prompt.split_whitespace().map(|word| word.parse().map_err(|_| word));
                 ids.collect::<Result<_, _>>().map_err(|word| {
                     Failure::Usage(format!(
-                        "`{word}` is no id of a token: the data are tokens, so the prompt is ids, as in `--prompt \"15 8\"`"
+                        "`{word}` is no id of a token: the data are tokens, so the prompt is ids, as in `--prompt \"15 8\"`, or `train` names a `tokenizer`"
                     ))
                 })?
             }
@@ -129,16 +139,32 @@ struct Writer {
     /// Bytes of a character that is not whole.
     rest: Vec<u8>,
     has_ids: bool,
+    /// Tokens of a tokenizer: those whose text is out stand first, as many as the number says.
+    tokens: Vec<i32>,
+    n_out: usize,
 }
 
 impl Writer {
     const fn new(encoding: Encoding) -> Self {
-        Self { encoding, rest: Vec::new(), has_ids: false }
+        Self { encoding, rest: Vec::new(), has_ids: false, tokens: Vec::new(), n_out: 0 }
     }
 
     /// What can be read of tokens, with those before.
     fn text(&mut self, tokens: &[i32], is_last: bool) -> String {
-        match self.encoding {
+        match &self.encoding {
+            Encoding::Text(tokenizer) => {
+                self.tokens.extend(tokens);
+                let out = tokenizer.decode(&self.tokens[..self.n_out]);
+                let all = tokenizer.decode(&self.tokens);
+                // The last character may still come.
+                let Some(text) = all.strip_prefix(&out).filter(|text| is_last || !text.ends_with('\u{fffd}')) else {
+                    return String::new();
+                };
+                // What stands before a token may change how its text begins.
+                self.tokens.drain(..self.n_out);
+                self.n_out = self.tokens.len();
+                text.to_owned()
+            }
             Encoding::Ids => {
                 let mut text = String::new();
                 for token in tokens {
@@ -225,7 +251,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
             None
         }
     };
-    let encoding = Encoding::of(training);
+    let encoding = Encoding::of(training, &target.folder())?;
     let mut tokens = encoding.encode(prompt, predictor.vocabulary())?;
     if predictor.looks_ahead(&tokens).map_err(usage)? {
         warn("what this model predicts depends on later tokens too, which are not there yet: its text is a guess");

@@ -1,8 +1,12 @@
 //! Evaluation: the loss of a program that only runs forward.
 
 use super::tokens_per_step;
+use pipe_ir::verify::Verified;
+use pipe_runtime::checkpoint::{self, CheckpointError};
+use pipe_runtime::data::Data;
 use pipe_runtime::windows::InOrder;
-use pipe_runtime::{Run, RunError};
+use pipe_runtime::{Backend, Options, Run, RunError};
+use std::sync::Arc;
 
 /// What weights lose.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -32,4 +36,35 @@ pub(crate) fn evaluate(run: &mut Run, order: Option<&InOrder>, steps: u64) -> Re
         }
     }
     Ok(Evaluated { loss: sum / count.max(1) as f64, tokens: counted.saturating_mul(tokens), steps })
+}
+
+/// What a run is evaluated with, between its steps.
+pub(crate) struct Validator {
+    run: Run,
+    order: Option<InOrder>,
+    every: u64,
+}
+
+impl Validator {
+    /// Of a program that only runs forward, on the processor, with these data, each time after so many steps.
+    ///
+    /// # Errors
+    /// If the program cannot run here.
+    pub(crate) fn new(program: &Arc<Verified>, data: Data, every: u64) -> Result<Self, RunError> {
+        let order = data.order();
+        let run = super::start(program, Arc::new(data), &Options::new(Backend::Cpu, 0), None)?;
+        Ok(Self { run, order, every: every.max(1) })
+    }
+
+    /// Whether an evaluation comes after a step, or one of the steps since the one before; the last step has one.
+    pub(crate) const fn is_due(&self, done: u64, before: u64, last: u64) -> bool {
+        done >= last || done / self.every > before / self.every
+    }
+
+    /// What the weights lose that a run has at this moment. The run stays as it is. Fails if a device fails.
+    pub(crate) fn loss(&mut self, of: &Run) -> Result<f64, CheckpointError> {
+        checkpoint::copy_weights(of, &mut self.run)?;
+        let steps = self.order.map_or(1, |order| order.steps);
+        Ok(evaluate(&mut self.run, self.order.as_ref(), steps)?.loss)
+    }
 }

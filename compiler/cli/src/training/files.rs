@@ -18,21 +18,42 @@ pub(crate) fn check(compilation: &mut Compilation, sources: &Sources, folder: &P
     let pipeline = compilation.analysis.as_ref().and_then(|analysis| analysis.pipeline.as_ref());
     let Some((pipeline, program)) = pipeline.zip(compilation.program.as_ref().map(Verified::program)) else { return };
     let Some(training) = pipeline.training.as_ref().filter(|_| pipeline.has_model()) else { return };
-    let data = pipeline.files.data.and_then(|span| of_data(program, training, folder, span));
+    let data =
+        pipeline.files.data.and_then(|span| of_data(program, training, folder, (span, pipeline.files.tokenizer)));
+    let held_out = pipeline.files.validation.filter(|_| data.is_none());
+    let held_out = held_out.and_then(|span| of_held_out(program, folder, (span, pipeline.files.tokenizer)));
     let init = pipeline.files.init.and_then(|span| of_weights(program, training, folder, span));
     let checkpoints = pipeline.files.checkpoint.filter(|_| saves).and_then(|span| of_checkpoints(training, span));
-    let found: Vec<Diagnostic> = data.into_iter().chain(init).chain(checkpoints).collect();
+    let found: Vec<Diagnostic> = data.into_iter().chain(held_out).chain(init).chain(checkpoints).collect();
     if !found.is_empty() {
         compilation.diagnostics.extend(found);
         compilation.conclude(sources);
     }
 }
 
-fn of_data(program: &Program, training: &Training, folder: &Path, span: Span) -> Option<Diagnostic> {
+fn of_data(program: &Program, training: &Training, folder: &Path, spans: Spans) -> Option<Diagnostic> {
     let (DataSource::Bytes(_) | DataSource::Tokens(_)) = training.data else { return None };
-    let error = data::check(program, folder).err()?;
-    let (label, help) = match &error {
-        DataError::Read { path, source } => return Some(unread(path, source, folder, span)),
+    Some(refused(&data::check(program, folder).err()?, folder, spans))
+}
+
+fn of_held_out(program: &Program, folder: &Path, spans: Spans) -> Option<Diagnostic> {
+    Some(refused(&data::check_held_out(program, folder).err()?, folder, spans))
+}
+
+/// The line of the data, and that of the tokenizer.
+type Spans = (Span, Option<Span>);
+
+fn refused(error: &DataError, folder: &Path, (span, tokenizer): Spans) -> Diagnostic {
+    let (label, help) = match error {
+        DataError::Tokenizer { .. } => {
+            let error =
+                Diagnostic::error(Code::UnusableData, tokenizer.unwrap_or(span), "this tokenizer", error.to_string());
+            return error.help(
+                "take a `tokenizer.json` as it is published; its path starts from the folder of the `.pipe` file",
+            );
+        }
+        DataError::NoText { .. } => ("this is no text", "a tokenizer reads text in UTF-8"),
+        DataError::Read { path, source } => return unread(path, source, folder, span),
         DataError::TooShort { .. } => ("this is too short", "take a longer text, or a shorter sequence"),
         DataError::OutsideVocabulary { unit: "byte", .. } => {
             ("a byte has no row", "give the model a table of 256 rows")
@@ -44,7 +65,7 @@ fn of_data(program: &Program, training: &Training, folder: &Path, span: Span) ->
         ),
         DataError::Unsupported { .. } => ("these do not fill this model's data", "`data synthetic` fills every tensor"),
     };
-    Some(Diagnostic::error(Code::UnusableData, span, label, error.to_string()).help(help))
+    Diagnostic::error(Code::UnusableData, span, label, error.to_string()).help(help)
 }
 
 fn of_weights(program: &Program, training: &Training, folder: &Path, span: Span) -> Option<Diagnostic> {

@@ -11,11 +11,10 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Names of the columns, in their order: of a run that clips gradients, and of others.
-const HEADS: [&str; 2] = [
-    "step,loss,learning_rate,tokens,seconds,tokens_per_second,gradient_norm\n",
-    "step,loss,learning_rate,tokens,seconds,tokens_per_second\n",
-];
+/// Names of the columns that all runs have, in their order.
+const HEAD: &str = "step,loss,learning_rate,tokens,seconds,tokens_per_second";
+/// Those of some runs, behind them.
+const MORE: [&str; 2] = ["gradient_norm", "validation_loss"];
 /// How every line of JSON begins.
 const BEGINNING: &str = "{\"step\":";
 /// No row has more bytes.
@@ -26,6 +25,21 @@ const LONGEST: u64 = 1024;
 enum Form {
     Csv,
     JsonLines,
+}
+
+/// Which of the columns of some runs a table has, in the order of [`MORE`].
+type Columns = [bool; MORE.len()];
+
+/// The first line of a table.
+fn head(columns: Columns) -> String {
+    let more = MORE.iter().zip(columns).filter(|(_, is_there)| *is_there);
+    HEAD.to_owned() + &more.map(|(name, _)| format!(",{name}")).collect::<String>() + "\n"
+}
+
+/// The columns of a table by its first line, or by how it begins; none where it is no table of ours.
+fn columns(line: &str) -> Option<Columns> {
+    let all = [[false, false], [true, false], [false, true], [true, true]];
+    all.into_iter().find(|columns| is_beginning(line, &head(*columns)))
 }
 
 /// A step that was done.
@@ -46,15 +60,20 @@ struct Row {
     /// Before gradients were clipped; `None` where they are not.
     #[serde(skip_serializing_if = "Option::is_none")]
     gradient_norm: Option<f64>,
+    /// On data that are not trained on; `None` where the step was not evaluated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    validation_loss: Option<f64>,
 }
 
 impl Row {
-    fn text(&self, form: Form, has_norm: bool) -> String {
+    fn text(&self, form: Form, columns: Columns) -> String {
         let number = |value: Option<f64>| value.map(|value| format!("{value:?}")).unwrap_or_default();
-        let norm = if has_norm { format!(",{}", number(self.gradient_norm)) } else { String::new() };
+        let more = [self.gradient_norm, self.validation_loss].into_iter().zip(columns);
+        let more: String =
+            more.filter(|(_, is_there)| *is_there).map(|(value, _)| format!(",{}", number(value))).collect();
         match form {
             Form::Csv => format!(
-                "{},{},{},{},{:?},{}{norm}\n",
+                "{},{},{},{},{:?},{}{more}\n",
                 self.step,
                 number(self.loss),
                 number(self.learning_rate),
@@ -67,7 +86,7 @@ impl Row {
     }
 }
 
-/// When steps were done, and how large their gradients were.
+/// When steps were done, and what else is known of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Figures {
     /// From the start of the run to the end of these steps.
@@ -76,6 +95,8 @@ pub(super) struct Figures {
     pub(super) took: Duration,
     /// The norm of the gradients before they were clipped; `None` where they are not.
     pub(super) gradient_norm: Option<f64>,
+    /// What data lost that are not trained on, behind the last of these steps; `None` where nobody looked.
+    pub(super) validation_loss: Option<f64>,
 }
 
 /// A log that is being written.
@@ -83,8 +104,8 @@ pub(super) struct Log {
     path: PathBuf,
     file: File,
     form: Form,
-    /// Whether its rows have a column for the norm of the gradients, if it is a table.
-    has_norm: bool,
+    /// What its rows have, if it is a table.
+    columns: Columns,
     /// Bytes of the rows in it.
     length: u64,
     /// Elements of the data of a step.
@@ -132,27 +153,31 @@ impl Log {
     pub(super) fn open(path: &Path, program: &Program, first_step: u64, tokens_per_step: u64) -> Result<Self, Failure> {
         let form = form(path)?;
         let mut file = open(path)?;
-        let clips = program.training.as_ref().is_some_and(|training| training.clip_norm.is_some());
+        let training = program.training.as_ref();
+        let wanted = training
+            .map_or([false; 2], |training| [training.clip_norm.is_some(), training.validation.is_some()]);
         let begun = |file: &mut File| {
             let mut length = kept(file, form, first_step)?;
             file.set_len(length)?;
-            let mut head = String::new();
+            let mut found = wanted;
             if form == Form::Csv && length > 0 {
                 // A log that is there keeps its columns.
                 file.seek(SeekFrom::Start(0))?;
-                BufReader::new(&mut *file).read_line(&mut head)?;
+                let mut line = String::new();
+                BufReader::new(&mut *file).take(LONGEST).read_line(&mut line)?;
+                found = columns(&line).unwrap_or_default();
             }
             file.seek(SeekFrom::Start(length))?;
             if length == 0 && form == Form::Csv {
-                head = HEADS[usize::from(!clips)].to_owned();
+                let head = head(found);
                 file.write_all(head.as_bytes())?;
                 length = head.len() as u64;
             }
-            Ok((length, head == HEADS[0]))
+            Ok((length, found))
         };
-        let (length, has_norm) = begun(&mut file).map_err(|error| failure(path, error))?;
+        let (length, columns) = begun(&mut file).map_err(|error| failure(path, error))?;
         let rate = program.training.as_ref().map(|training| (training.learning_rate, training.steps));
-        Ok(Self { path: path.to_owned(), file, form, has_norm, length, tokens_per_step, rate })
+        Ok(Self { path: path.to_owned(), file, form, columns, length, tokens_per_step, rate })
     }
 
     /// Writes one row for each of `n_steps` steps; `done` is the last step. Fails if the file cannot be written, and
@@ -170,8 +195,9 @@ impl Log {
             seconds: rounded(figures.elapsed.as_secs_f64(), 1e6),
             tokens_per_second: computes.then(|| rounded(speed, 10.0)),
             gradient_norm: figures.gradient_norm,
+            validation_loss: figures.validation_loss.filter(|_| index + 1 == n_steps),
         };
-        let rows: String = (0..n_steps).map(|index| row(index).text(self.form, self.has_norm)).collect();
+        let rows: String = (0..n_steps).map(|index| row(index).text(self.form, self.columns)).collect();
         if let Err(error) = self.file.write_all(rows.as_bytes()) {
             // Where even this fails, the next run that resumes here removes the half row.
             let _ = self.file.set_len(self.length);
@@ -191,7 +217,7 @@ fn kept(file: &mut File, form: Form, last: u64) -> io::Result<u64> {
         reader.by_ref().take(LONGEST).read_until(b'\n', &mut line)?;
         let text = String::from_utf8_lossy(&line);
         let step = match (form, number) {
-            (Form::Csv, 1) => HEADS.iter().any(|head| is_beginning(&text, head)).then_some(0),
+            (Form::Csv, 1) => columns(&text).map(|_| 0),
             (Form::Csv, _) => text.split(',').next().and_then(|step| step.parse().ok()),
             (Form::JsonLines, _) => step(&text),
         };
@@ -249,42 +275,46 @@ mod tests {
         seconds: 1.25,
         tokens_per_second: Some(1024.0),
         gradient_norm: None,
+        validation_loss: None,
     };
+    const PLAIN: Columns = [false; 2];
 
     #[test]
     fn a_row_is_a_line_of_either_form() {
-        assert_eq!(ROW.text(Form::Csv, false), "7,2.5,3e-5,1792,1.25,1024.0\n");
+        assert_eq!(ROW.text(Form::Csv, PLAIN), "7,2.5,3e-5,1792,1.25,1024.0\n");
         let json =
             r#"{"step":7,"loss":2.5,"learning_rate":0.00003,"tokens":1792,"seconds":1.25,"tokens_per_second":1024.0}"#;
         let parsed = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
-        assert_eq!(parsed(&ROW.text(Form::JsonLines, false)), parsed(json));
-        assert!(ROW.text(Form::JsonLines, false).starts_with(BEGINNING));
+        assert_eq!(parsed(&ROW.text(Form::JsonLines, PLAIN)), parsed(json));
+        assert!(ROW.text(Form::JsonLines, PLAIN).starts_with(BEGINNING));
+        assert_eq!(ROW.text(Form::Csv, [false, true]), "7,2.5,3e-5,1792,1.25,1024.0,\n");
+        let more = Row { gradient_norm: Some(1.5), validation_loss: Some(2.75), ..ROW };
+        assert_eq!(more.text(Form::Csv, [true, true]), "7,2.5,3e-5,1792,1.25,1024.0,1.5,2.75\n");
+        assert_eq!(more.text(Form::Csv, [true, false]), "7,2.5,3e-5,1792,1.25,1024.0,1.5\n");
+        let json = parsed(&more.text(Form::JsonLines, [true, true]));
+        assert_eq!((&json["gradient_norm"], &json["validation_loss"]), (&1.5.into(), &2.75.into()));
         let none = Row { loss: Some(f64::NAN), learning_rate: None, tokens_per_second: None, ..ROW };
-        assert_eq!(none.text(Form::Csv, false), "7,NaN,,1792,1.25,\n");
-        assert_eq!(parsed(&none.text(Form::JsonLines, false))["loss"], serde_json::Value::Null);
-        let clipped = Row { gradient_norm: Some(1.5), ..ROW };
-        assert_eq!(clipped.text(Form::Csv, true), "7,2.5,3e-5,1792,1.25,1024.0,1.5\n");
-        assert_eq!(ROW.text(Form::Csv, true), "7,2.5,3e-5,1792,1.25,1024.0,\n");
-        assert_eq!(parsed(&clipped.text(Form::JsonLines, true))["gradient_norm"], 1.5);
+        assert_eq!(none.text(Form::Csv, PLAIN), "7,NaN,,1792,1.25,\n");
+        assert_eq!(parsed(&none.text(Form::JsonLines, PLAIN))["loss"], serde_json::Value::Null);
     }
 
     #[test]
     fn rows_of_later_steps_and_half_a_row_go() {
-        for (name, form, has_norm) in
-            [("csv", Form::Csv, false), ("norm", Form::Csv, true), ("json", Form::JsonLines, false)]
-        {
-            let rows = |form: Form, steps: std::ops::Range<u64>| -> String {
-                let head = if form == Form::Csv { HEADS[usize::from(!has_norm)] } else { "" };
-                head.to_owned() + &steps.map(|step| Row { step, ..ROW }.text(form, has_norm)).collect::<String>()
+        let tables = [[false, false], [true, false], [false, true], [true, true]];
+        let tables = tables.map(|columns| (format!("csv{columns:?}"), Form::Csv, columns));
+        for (name, form, columns) in tables.into_iter().chain([("json".to_owned(), Form::JsonLines, PLAIN)]) {
+            let rows = |steps: std::ops::Range<u64>| -> String {
+                let head = if form == Form::Csv { head(columns) } else { String::new() };
+                head + &steps.map(|step| Row { step, ..ROW }.text(form, columns)).collect::<String>()
             };
-            let all = rows(form, 1..10);
+            let all = rows(1..10);
             let check = |text: &str, last: u64, expected: &str| {
-                assert_eq!(kept_of(name, form, text, last).as_deref(), Ok(expected), "{text}");
+                assert_eq!(kept_of(&name, form, text, last).as_deref(), Ok(expected), "{text}");
             };
             check("", 5, "");
             check(&all, u64::MAX, &all);
-            check(&all, 4, &rows(form, 1..5));
-            check(&all, 0, &rows(form, 1..1));
+            check(&all, 4, &rows(1..5));
+            check(&all, 0, &rows(1..1));
             // A run that was killed while it wrote.
             for cut in 0..all.len() {
                 let whole = all[..cut].rfind('\n').map_or(0, |end| end + 1);
@@ -302,7 +332,7 @@ mod tests {
                 assert!(found.contains("line 1 is another"), "{found}");
             }
         }
-        let found = kept_of("other.rows", Form::Csv, &format!("{}1,2,3,4,5,6\nhello\n", HEADS[1]), 9);
+        let found = kept_of("other.rows", Form::Csv, &format!("{HEAD}\n1,2,3,4,5,6\nhello\n"), 9);
         assert!(found.is_err_and(|found| found.contains("line 3 is another")));
     }
 }

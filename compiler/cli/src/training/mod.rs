@@ -11,6 +11,7 @@ pub(crate) mod trained;
 
 use crate::output::{self, warn};
 pub(crate) use bubble::{Bubble, BubbleParts};
+use evaluation::Validator;
 use log::{Figures, Log};
 use pipe_compiler::analyze::Analysis;
 use pipe_distributed::Job;
@@ -58,6 +59,8 @@ pub(crate) struct Finished {
     pub(crate) steps: u64,
     /// Loss of each step done, where anything was computed.
     pub(crate) losses: Vec<f64>,
+    /// What the weights lost on data that they do not learn from, after some of the steps.
+    pub(crate) validations: Vec<ValidationLoss>,
     /// Bubbles of each step done, by makespan; of each window, where steps run on.
     pub(crate) bubbles: Vec<Bubble>,
     /// Where they lie.
@@ -96,6 +99,15 @@ pub(crate) struct Clipped {
     pub(crate) steps: u64,
     /// The largest norm.
     pub(crate) largest: f64,
+}
+
+/// What weights lost on data that they do not learn from.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub(crate) struct ValidationLoss {
+    /// Steps done before.
+    pub(crate) step: u64,
+    /// Mean over these data.
+    pub(crate) loss: f64,
 }
 
 /// Measured memory of a device.
@@ -238,19 +250,29 @@ pub(crate) fn tokens_per_step(program: &Program) -> u64 {
     largest.unwrap_or(0) * u64::from(program.microbatches_of_step())
 }
 
+/// What goes on beside the steps of a run.
+pub(crate) struct Beside<'a> {
+    /// Where it saves itself.
+    pub(crate) home: Option<&'a Home>,
+    /// What it is evaluated with.
+    pub(crate) validator: Option<&'a mut Validator>,
+    /// Whether it is to stop.
+    pub(crate) stop: &'a mut dyn FnMut() -> Result<bool, RunError>,
+}
+
 /// Runs the remaining steps, until it is to stop, and saves them at home. Fails if a device fails or a checkpoint
 /// cannot be written.
 pub(crate) fn train(
     run: &mut Run,
     first_step: u64,
     plan: &Plan,
-    home: Option<&Home>,
-    stop: &mut dyn FnMut() -> Result<bool, RunError>,
+    Beside { home, mut validator, stop }: Beside<'_>,
 ) -> Result<Finished, Failure> {
     let progress = Progress::new(run.program(), plan, first_step);
     let mut tally = Tally::new(run.program(), first_step);
     let tokens = if plan.computes { tokens_per_step(run.program()) } else { 0 };
     let open = |path: &PathBuf| Log::open(path, run.program(), first_step, tokens);
+    let mut validated = None;
     let mut log = plan.log.as_ref().map(open).transpose().map_err(Failure::Log)?;
     let start = Instant::now();
     let stride = u64::from(run.program().n_steps);
@@ -267,8 +289,15 @@ pub(crate) fn train(
         tally.count(&step, &losses);
         tally.clip(run.program(), gradient_norm);
         progress.step(done, losses.last().copied(), elapsed);
-        let figures = Figures { elapsed, took: elapsed - began, gradient_norm };
-        if let Some(Err(failure)) = log.as_mut().map(|log| log.write(done, stride, &losses, figures)) {
+        if let Some(validator) = validator.as_mut().filter(|own| own.is_due(done, done - stride, plan.steps)) {
+            let loss = validator.loss(run)?;
+            progress.validation(done, loss);
+            tally.run.validations.push(ValidationLoss { step: done, loss });
+            validated = Some(loss);
+        }
+        let figures = Figures { elapsed, took: elapsed - began, gradient_norm, validation_loss: validated.take() };
+        let written = log.as_mut().map(|log| log.write(done, stride, &losses, figures));
+        if let Some(Err(failure)) = written {
             // What the run learns is worth more than its log.
             warn(&format!("the log ends before step {done}, and the run goes on: {failure}"));
             (tally.run.log_failed, log) = (Some(failure), None);

@@ -45,6 +45,16 @@ impl Progress {
         }
     }
 
+    /// What the weights lose after a step on data that they do not learn from.
+    pub(crate) fn validation(&self, done: u64, loss: f64) {
+        let line = format!("step {done}/{}  validation loss {loss:.4}", self.steps);
+        match &self.bar {
+            Some(bar) => bar.println(line),
+            None if self.lines => print_error(&format!("{line}\n")),
+            None => {}
+        }
+    }
+
     fn is_due(&self, done: u64) -> bool {
         let every = (self.steps / LINES).max(1);
         let before = done.saturating_sub(self.stride);

@@ -6,7 +6,9 @@ use crate::graph::{DType, TensorType};
 use crate::ids::{ExecId, GroupId, LaneId, StageId, ValueId};
 use crate::program::{Access, Body, Chunk, Edge, Exec, Operand, Piece, Program, SQUARES};
 use crate::task::TaskKind;
-use crate::training::{Checkpoint, DataSource, Decay, DecayShape, DecayedWeights, LearningRate, Optimizer, Training};
+use crate::training::{
+    Checkpoint, DataSource, Decay, DecayShape, DecayedWeights, HeldOut, LearningRate, Optimizer, Training, Validation,
+};
 use crate::units::Bytes;
 use crate::value::{Init, Part, Share, Split, TensorSlot, Value, ValueKind};
 use std::borrow::Cow;
@@ -118,16 +120,18 @@ pub(super) fn print_training(training: &Training, out: &mut String) {
     if let Some(most) = training.clip_norm {
         out.push_str(&format!("\n  clip_norm {most:?}"));
     }
-    match &training.data {
-        DataSource::Synthetic => out.push_str("\n  data synthetic\n"),
-        DataSource::Bytes(path) | DataSource::Tokens(path) => {
-            let word = if matches!(training.data, DataSource::Tokens(_)) { "tokens" } else { "bytes" };
-            out.push_str(&format!("\n  data {word} "));
-            push_name(out, path);
-            out.push('\n');
+    out.push_str("\n  data ");
+    print_source(&training.data, out);
+    out.push_str(if training.shuffled { " shuffled\n" } else { "\n" });
+    if let Some(Validation { data, every }) = &training.validation {
+        out.push_str("  validation ");
+        match data {
+            HeldOut::Share(share) => out.push_str(&format!("share {share:?}")),
+            HeldOut::File(source) => print_source(source, out),
         }
+        out.push_str(&format!(" every {every}\n"));
     }
-    for (word, text) in [("init", &training.init), ("config", &training.config)] {
+    for (word, text) in [("tokenizer", &training.tokenizer), ("init", &training.init), ("config", &training.config)] {
         if let Some(text) = text {
             out.push_str(&format!("  {word} "));
             push_name(out, text);
@@ -184,16 +188,13 @@ pub(super) fn parse_training(cursor: &mut Cursor<'_>) -> Result<Training, ParseE
     };
     let clip_norm = if cursor.take("clip_norm") { Some(cursor.float("a number")?) } else { None };
     cursor.expect("data")?;
-    let data = match cursor.choice(&[("synthetic", "synthetic"), ("bytes", "bytes"), ("tokens", "tokens")])? {
-        "synthetic" => DataSource::Synthetic,
-        word => {
-            let path = cursor.name("a path")?.into_owned();
-            if word == "tokens" { DataSource::Tokens(path) } else { DataSource::Bytes(path) }
-        }
-    };
+    let data = parse_source(cursor)?;
+    let shuffled = cursor.take("shuffled");
+    let validation = if cursor.take("validation") { Some(parse_validation(cursor)?) } else { None };
     let mut named = |word: &str, what: &str| -> Result<Option<String>, ParseError> {
         if cursor.take(word) { Ok(Some(cursor.name(what)?.into_owned())) } else { Ok(None) }
     };
+    let tokenizer = named("tokenizer", "a path")?;
     let (init, config) = (named("init", "a path")?, named("config", "the text of a `config.json`")?);
     let checkpoint = if cursor.take("checkpoint") {
         let path = cursor.name("a path")?.into_owned();
@@ -211,7 +212,51 @@ pub(super) fn parse_training(cursor: &mut Cursor<'_>) -> Result<Training, ParseE
     };
     cursor.expect("}")?;
     let learning_rate = LearningRate { peak, warmup, minimum, decay };
-    Ok(Training { steps, seed, optimizer, decayed, learning_rate, clip_norm, data, init, config, checkpoint, model })
+    Ok(Training {
+        steps,
+        seed,
+        optimizer,
+        decayed,
+        learning_rate,
+        clip_norm,
+        data,
+        shuffled,
+        tokenizer,
+        validation,
+        init,
+        config,
+        checkpoint,
+        model,
+    })
+}
+
+fn print_source(source: &DataSource, out: &mut String) {
+    let (word, path) = match source {
+        DataSource::Synthetic => return out.push_str("synthetic"),
+        DataSource::Bytes(path) => ("bytes", path),
+        DataSource::Tokens(path) => ("tokens", path),
+    };
+    out.push_str(&format!("{word} "));
+    push_name(out, path);
+}
+
+fn parse_source(cursor: &mut Cursor<'_>) -> Result<DataSource, ParseError> {
+    let word = cursor.choice(&[("synthetic", "synthetic"), ("bytes", "bytes"), ("tokens", "tokens")])?;
+    Ok(match word {
+        "bytes" => DataSource::Bytes(cursor.name("a path")?.into_owned()),
+        "tokens" => DataSource::Tokens(cursor.name("a path")?.into_owned()),
+        _ => DataSource::Synthetic,
+    })
+}
+
+fn parse_validation(cursor: &mut Cursor<'_>) -> Result<Validation, ParseError> {
+    let share = if cursor.take("share") { Some(cursor.float("a share")?) } else { None };
+    let data = match share {
+        Some(share) => HeldOut::Share(share),
+        None => HeldOut::File(parse_source(cursor)?),
+    };
+    cursor.expect("every")?;
+    Ok(Validation { data, every: cursor.small("a number of steps")? })
 }
 
 /// Prints a row of the table of values.

@@ -182,10 +182,26 @@ pub struct Setting {
 /// What a line of `train { ... }` sets.
 #[derive(Clone, PartialEq, Debug)]
 pub enum SettingValue {
-    /// `data "file"`; none for `data synthetic`.
-    Data(Option<String>),
+    /// `data "shakespeare.txt" shuffled`, or `data synthetic`.
+    Data {
+        /// The file; none is synthetic.
+        path: Option<String>,
+        /// Whether each of its windows comes once.
+        is_shuffled: bool,
+    },
     /// `init "model.safetensors"`.
     Init(String),
+    /// `tokenizer "tokenizer.json"`: what makes tokens of a text.
+    Tokenizer(String),
+    /// `validation "val.txt" every 100`, or `validation 0.1 every 100`.
+    Validation {
+        /// The file.
+        path: Option<String>,
+        /// The share of the data that is not trained on, where no file is named.
+        share: Option<Expr>,
+        /// Steps between two evaluations.
+        every: Expr,
+    },
     /// `steps 300`.
     Steps(Expr),
     /// `seed 42`.

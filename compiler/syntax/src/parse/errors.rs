@@ -106,6 +106,7 @@ pub(super) fn phrase(rule: Rule) -> Option<String> {
         Rule::dtype => "`i32` or `f32`",
         Rule::offloaded => "`activations`, `optimizer`, `parameters`",
         Rule::decay_shape => "`linear` or `cosine`",
+        Rule::shuffled => "`shuffled`",
         Rule::decayed => "`matrices`",
         Rule::frozen | Rule::frozen_layer => "`frozen`",
         Rule::trained => "`trained`",

@@ -103,7 +103,9 @@ fn kind(rule: Rule, parent: Rule) -> TokenKind {
         (Rule::name | Rule::schedule_name, _) => TokenKind::Name,
         (Rule::kind | Rule::cost_name | Rule::activation_name, _) => TokenKind::Task,
         (Rule::dtype | Rule::number_type, _) => TokenKind::Type,
-        (Rule::version | Rule::offloaded | Rule::decay_shape | Rule::decayed, _) => TokenKind::Constant,
+        (Rule::version | Rule::offloaded | Rule::decay_shape | Rule::decayed | Rule::shuffled, _) => {
+            TokenKind::Constant
+        }
         (Rule::number, _) => TokenKind::Number,
         (Rule::string, _) => TokenKind::String,
         (Rule::standard_path, _) => TokenKind::Path,

@@ -17,7 +17,7 @@ use crate::ranks::session::Session;
 use crate::ranks::{self, RankArguments};
 use crate::training::backend::{self, BackendChoice, Products};
 use crate::training::files;
-use crate::training::{self, Plan};
+use crate::training::{self, Beside, Plan};
 use comparison::{Comparison, Measurement};
 use machine::MachineReport;
 use pipe_compiler::Request;
@@ -334,6 +334,7 @@ fn train(run: &mut Run, steps: Range<u64>, roles: Roles, session: &Session<'_>) 
         quiet: session.is_quiet(),
         log: None,
     };
-    let finished = training::train(run, steps.start, &plan, None, &mut || Ok(false));
+    let finished =
+        training::train(run, steps.start, &plan, Beside { home: None, validator: None, stop: &mut || Ok(false) });
     finished.map(|finished| finished.trace).map_err(|failure| failure.to_string())
 }

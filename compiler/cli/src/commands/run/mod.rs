@@ -5,6 +5,7 @@ mod ownership;
 mod resident;
 mod stop;
 pub(crate) mod summary;
+mod validation;
 
 use crate::Outcome;
 use crate::commands::check;
@@ -17,8 +18,9 @@ use crate::ranks::session::Session;
 use crate::ranks::{self, RankArguments};
 use crate::trace::{self, run::TracedRun};
 use crate::training::backend::{self, BackendChoice, Products};
+use crate::training::evaluation::Validator;
 use crate::training::resumption::ResumeArguments;
-use crate::training::{self, Bubble, Finished, Plan, Sizes, tokens_per_step};
+use crate::training::{self, Beside, Bubble, Finished, Plan, Sizes, tokens_per_step};
 use crate::training::{files, log};
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::report::lanes::{LaneReport, carriage};
@@ -118,6 +120,7 @@ struct Prepared {
     backend: Backend,
     plan: Plan,
     data: Data,
+    validator: Option<Validator>,
 }
 
 /// Runs a target. Fails if the target, its data or a checkpoint cannot be read, or a result cannot be written.
@@ -158,7 +161,7 @@ fn hidden(analysis: &Analysis) -> Vec<Option<f64>> {
 impl Arguments {
     fn execute(&self, session: &Session<'_>) -> Result<Outcome, Failure> {
         let prepared = session.agree(self.prepare(session), |prepared| self.digests(prepared))?;
-        let Some(Prepared { program, written, analysis, mut backend, plan, data }) = prepared else {
+        let Some(Prepared { program, written, analysis, mut backend, plan, data, mut validator }) = prepared else {
             return Ok(Outcome::Rejected);
         };
         session.begin(Origins { program: Arc::clone(&program), written }, backend);
@@ -167,7 +170,7 @@ impl Arguments {
             let home = ownership::take(plan.checkpoints.as_deref(), session)?;
             let mut run = self.start(&program, &mut backend, data, session)?;
             run.notes().iter().for_each(|note| warn(note));
-            let finished = self.train(&mut run, &plan, home, session)?;
+            let finished = self.train(&mut run, &plan, (home, validator.as_mut()), session)?;
             // Whether a graph can be launched is found out in the first step.
             run.notes().iter().for_each(|note| warn(note));
             let kernels = if self.profile { Some(run.whole_profile()?) } else { None };
@@ -256,7 +259,8 @@ impl Arguments {
             return Err(Failure::Usage(message));
         }
         let Some(data) = session.open(program.program(), backend)? else { return Ok(None) };
-        Ok(Some(Prepared { program: Arc::new(program), written, analysis, backend, plan, data }))
+        let Ok(validator) = self.validator(program.program(), backend, session)? else { return Ok(None) };
+        Ok(Some(Prepared { program: Arc::new(program), written, analysis, backend, plan, data, validator }))
     }
 
     /// What must be the same on all ranks.
@@ -356,7 +360,7 @@ impl Arguments {
         &self,
         run: &mut Run,
         plan: &Plan,
-        mut home: Option<Home>,
+        (mut home, validator): (Option<Home>, Option<&mut Validator>),
         session: &Session<'_>,
     ) -> Result<Finished, training::Failure> {
         let first_step = self.resume.resume(run, plan.checkpoints.as_deref(), session)?;
@@ -366,7 +370,8 @@ impl Arguments {
         if let Some(home) = &mut home {
             self.set_older_aside(home, session)?;
         }
-        training::train(run, first_step, plan, home.as_ref(), &mut stop_on_signal(session.job()))
+        let beside = Beside { home: home.as_ref(), validator, stop: &mut stop_on_signal(session.job()) };
+        training::train(run, first_step, plan, beside)
     }
 
     /// Fills the weights from the file that the program names, if it does.

@@ -4,7 +4,7 @@ use super::curve::curve;
 use super::resident::Resident;
 use crate::output::figures::{bytes, count, duration, grouped, percent};
 use crate::output::table::{Table, apart};
-use crate::training::{Bubble, BubbleParts, Clipped, Finished, Sizes, median};
+use crate::training::{Bubble, BubbleParts, Clipped, Finished, Sizes, ValidationLoss, median};
 use pipe_ir::program::{Extent, Program};
 use pipe_ir::units::Bytes;
 use pipe_runtime::{Entry, Profile, Used, UsedGpu};
@@ -66,6 +66,9 @@ pub(crate) struct Summary {
     /// In how many steps the norm of the gradients was larger than `clip_norm`, where that is said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) clipped_steps: Option<u64>,
+    /// Losses on data that are not trained on, with the steps done before.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) validation: Vec<ValidationLoss>,
     /// Where the bytes below come from: a model, the program as it was written, or nothing but placeholders.
     pub(crate) sizes: Sizes,
     /// Figures of every device.
@@ -246,6 +249,7 @@ impl Summary {
             losses: finished.losses.clone(),
             clipped_steps: finished.clipped.map(|clipped| clipped.steps),
             clipped: finished.clipped,
+            validation: finished.validations.clone(),
             sizes: circumstances.sizes,
             per_device,
             checkpoint: finished.saved.as_ref().map(|path| path.display().to_string()),
@@ -290,6 +294,12 @@ impl Summary {
         if let (Some(first), Some(last)) = (self.first_loss, self.last_loss) {
             facts.push(("loss", format!("{first:.4} in the first step, {last:.4} in the last")));
             facts.extend(curve(&self.losses).map(|curve| ("", curve)));
+        }
+        if let [.., last] = self.validation.as_slice() {
+            let lowest = self.validation.iter().min_by(|one, other| one.loss.total_cmp(&other.loss)).unwrap_or(last);
+            let words = format!("loss {:.4} after step {}", last.loss, grouped(last.step));
+            let lowest = format!("lowest {:.4} after step {}", lowest.loss, grouped(lowest.step));
+            facts.push(("held out", format!("{words}, {lowest}")));
         }
         if let Some(step) = self.losses.iter().position(|loss| !loss.is_finite()) {
             let step = self.resumed_from + step as u64 + 1;

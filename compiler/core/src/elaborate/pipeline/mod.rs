@@ -64,7 +64,8 @@ pub(super) fn stand_alone(
     if !report.is_empty() {
         return Err(report.into_errors());
     }
-    let steps = Steps { set: chosen(request, outside, "steps"), of_training: None };
+    let flush = request.forward_only;
+    let steps = Steps { set: chosen(request, outside, "steps"), of_training: None, flush };
     let (turn, graph) = (request.turn, &StageGraph::chain);
     let (call, parts) = (None, None);
     let setting = ScheduleSetting { files, n_devices, n_microbatches, outside, steps, call, turn, graph, parts };
@@ -153,7 +154,8 @@ pub(super) fn elaborate(
         report.extend(named.map(|call| unknown_schedule(files, &call.name)));
         return Err(report.into_errors());
     };
-    let steps = Steps { set: setting(request, "steps"), of_training: training.as_ref().map(|training| training.steps) };
+    let of_training = training.as_ref().map(|training| training.steps);
+    let steps = Steps { set: setting(request, "steps"), of_training, flush: request.forward_only };
     let graph = |n_stages: usize| {
         let found = model.as_ref().and_then(|call| pipe_model::graph_of(files, call, &parameters, n_stages));
         found.unwrap_or_else(|| StageGraph::chain(n_stages))

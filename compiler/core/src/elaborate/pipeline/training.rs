@@ -1,15 +1,18 @@
 //! Training settings of a pipeline.
 
 use super::number::{outside, whole};
-use pipe_ir::training::{Checkpoint, DataSource, Decay, DecayedWeights, LearningRate, Optimizer, Range, Training};
+use pipe_ir::training::{
+    Checkpoint, DataSource, Decay, DecayedWeights, HeldOut, LearningRate, Optimizer, Range, Training, Validation,
+};
 use pipe_model::pipeline::TrainingFiles;
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::step_tasks::StepTaskKind;
-use pipe_syntax::ast::{Argument, Call, Name, Setting, SettingValue};
+use pipe_syntax::ast::{Argument, Call, Expr, Name, Setting, SettingValue};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::expr::arguments::Signature;
 use pipe_syntax::expr::evaluate::decimal;
 use pipe_syntax::expr::known::Known;
+use pipe_syntax::expr::scope::Fault;
 use pipe_syntax::limits::Report;
 use pipe_syntax::source::Span;
 use std::collections::BTreeMap;
@@ -29,6 +32,7 @@ pub(super) fn training(
     let (mut warmup, mut minimum, mut decay, mut checkpoint) = ((0, span), None, None, None);
     let mut clip_norm = None;
     let mut decayed = DecayedWeights::All;
+    let (mut shuffled, mut tokenizer, mut validation) = (false, None, None);
     for setting in settings {
         let (word, place) = (word(&setting.value), setting.span);
         if let Some(first) = said.insert(word, place) {
@@ -37,8 +41,18 @@ pub(super) fn training(
             report.add(error.label(first, "given here"));
         }
         match &setting.value {
-            SettingValue::Data(path) => {
+            SettingValue::Data { path, is_shuffled } => {
                 data = Some(path.as_deref().map_or(DataSource::Synthetic, DataSource::of_file));
+                shuffled = *is_shuffled;
+            }
+            SettingValue::Tokenizer(path) => tokenizer = Some(path.clone()),
+            SettingValue::Validation { path, share, every } => {
+                let every = report.take(whole(every, values, 1, "`every`"));
+                let held_out = match (path, share) {
+                    (Some(path), _) => Some(HeldOut::File(DataSource::of_file(path))),
+                    (None, share) => share.as_ref().and_then(|share| report.take(share_of(share, values))),
+                };
+                validation = held_out.zip(every).map(|(data, every)| (Validation { data, every }, place));
             }
             SettingValue::Init(path) => init = Some(path.clone()),
             SettingValue::Steps(expr) => steps = report.take(whole(expr, values, 1, "`steps`")),
@@ -102,6 +116,13 @@ pub(super) fn training(
             format!("`minimum` is {minimum}; it must lie between 0 and the learning rate, {peak}"),
         ));
     }
+    if let (Some((Validation { data: HeldOut::Share(share), .. }, place)), Some(DataSource::Synthetic)) =
+        (&validation, &data)
+    {
+        let message = format!("`validation {share}` is a share of a file, and the data are synthetic");
+        let error = Diagnostic::error(Code::WrongArguments, *place, "a share of nothing", message);
+        report.add(error.help("name a file: `validation \"val.txt\" every 100`"));
+    }
     let learning_rate = LearningRate {
         peak,
         warmup: warmup.0,
@@ -116,6 +137,9 @@ pub(super) fn training(
         learning_rate,
         clip_norm,
         data: data?,
+        shuffled,
+        tokenizer,
+        validation: validation.map(|(validation, _)| validation),
         init,
         config: None,
         checkpoint,
@@ -125,7 +149,9 @@ pub(super) fn training(
 
 const fn word(value: &SettingValue) -> &'static str {
     match value {
-        SettingValue::Data(_) => "data",
+        SettingValue::Data { .. } => "data",
+        SettingValue::Tokenizer(_) => "tokenizer",
+        SettingValue::Validation { .. } => "validation",
         SettingValue::Init(_) => "init",
         SettingValue::Steps(_) => "steps",
         SettingValue::Seed(_) => "seed",
@@ -165,13 +191,23 @@ pub(super) fn files(settings: &[Setting]) -> TrainingFiles {
     let mut files = TrainingFiles::default();
     for setting in settings {
         match setting.value {
-            SettingValue::Data(Some(_)) => files.data = Some(setting.span),
+            SettingValue::Data { path: Some(_), .. } => files.data = Some(setting.span),
+            SettingValue::Tokenizer(_) => files.tokenizer = Some(setting.span),
+            SettingValue::Validation { .. } => files.validation = Some(setting.span),
             SettingValue::Init(_) => files.init = Some(setting.span),
             SettingValue::Checkpoint { .. } => files.checkpoint = Some(setting.span),
             _ => {}
         }
     }
     files
+}
+
+/// The share of the data that is not trained on.
+fn share_of(expr: &Expr, values: &Known<'_>) -> Result<HeldOut, Fault> {
+    match decimal(expr, values)? {
+        share if share > 0.0 && share < 1.0 => Ok(HeldOut::Share(share)),
+        share => Err(outside(expr.span, format!("the share for `validation` is {share}; it lies between 0 and 1"))),
+    }
 }
 
 /// A choice of the weights that decay, where the optimizer is asked for no decay at all.

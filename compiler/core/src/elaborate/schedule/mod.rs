@@ -82,6 +82,8 @@ pub(super) struct Steps {
     pub(super) set: Option<i64>,
     /// Steps of the whole training, which windows divide.
     pub(super) of_training: Option<u32>,
+    /// Whether each step ends with a flush, whatever the schedule says of weights.
+    pub(super) flush: bool,
 }
 
 /// What the writers of tasks work with.
@@ -187,7 +189,7 @@ impl<'a> Writer<'a> {
         let (Some(n_stages), Some(place), Some((body, _))) = (n_stages, items.place, items.body) else {
             return Err(self.report.into_errors());
         };
-        self.weights = self.weights(items);
+        self.weights = self.weights(items).filter(|_| !self.steps.flush);
         // Every stage has a forward and a backward of every microbatch, or the schedule is incomplete.
         let least = 2 * u128::from(n_stages) * if self.turn { 1 } else { self.n_numbered() };
         let within_limit = tasks(least, setting.called().unwrap_or(schedule.name.span));

@@ -17,7 +17,7 @@ use crate::instruction::{Count, Direction, Fill, Instruction, OperandRange};
 use crate::kernels;
 use crate::program::{Access, Body, DeviceProgram, Exec, Program, Space};
 use crate::task::TaskKind;
-use crate::training::Training;
+use crate::training::{HeldOut, Training};
 use crate::units::Bytes;
 use crate::value::{Init, Value, ValueKind};
 use std::collections::BTreeSet;
@@ -38,6 +38,9 @@ pub(super) fn check(program: &Program, report: &mut Report) {
     }
     if program.training.as_ref().is_some_and(|training| !finite(training)) {
         report.error(Place::Program, "a training setting is infinite or not a number");
+    }
+    if let Some(message) = program.training.as_ref().and_then(wrong_validation) {
+        report.error(Place::Program, message);
     }
     if let Some(message) = program.training.as_ref().and_then(wrong_decay) {
         report.error(Place::Program, message);
@@ -94,6 +97,18 @@ fn idle_stage(program: &Program) -> Option<StageId> {
 fn finite(training: &Training) -> bool {
     let rate = &training.learning_rate;
     training.optimizer.values().into_iter().chain([rate.peak, rate.minimum.unwrap_or(0.0)]).all(f64::is_finite)
+}
+
+/// What is wrong with what a run is evaluated on.
+fn wrong_validation(training: &Training) -> Option<&'static str> {
+    let validation = training.validation.as_ref()?;
+    match validation.data {
+        HeldOut::Share(share) if !(share > 0.0 && share < 1.0) => {
+            Some("the share for validation is above 0 and below 1")
+        }
+        _ if validation.every == 0 => Some("a validation comes every step or less often"),
+        HeldOut::Share(_) | HeldOut::File(_) => None,
+    }
 }
 
 /// What is wrong with how the learning rate falls.

@@ -155,7 +155,16 @@ impl Builder<'_> {
         let (span, rule) = (self.span(&pair), pair.as_rule());
         let mut parts = Parts::of(pair);
         let value = match rule {
-            Rule::set_data => SettingValue::Data(parts.next().map(|path| unquoted(&path))),
+            Rule::set_data => SettingValue::Data {
+                path: parts.optional(Rule::string).map(|path| unquoted(&path)),
+                is_shuffled: parts.optional(Rule::shuffled).is_some(),
+            },
+            Rule::set_tokenizer => SettingValue::Tokenizer(unquoted(&parts.need())),
+            Rule::set_validation => {
+                let path = parts.optional(Rule::string).map(|path| unquoted(&path));
+                let share = if path.is_none() { Some(self.expr(parts.need())) } else { None };
+                SettingValue::Validation { path, share, every: self.expr(parts.need()) }
+            }
             Rule::set_init => SettingValue::Init(unquoted(&parts.need())),
             Rule::set_steps => SettingValue::Steps(self.expr(parts.need())),
             Rule::set_seed => SettingValue::Seed(self.expr(parts.need())),

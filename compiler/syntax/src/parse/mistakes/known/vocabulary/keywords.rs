@@ -65,6 +65,7 @@ const SYNONYMS: &[(Within, &[&str], &str)] = &[
     (Within::Train, &["warmup_steps"], "warmup"),
     (Within::Train, &["min_lr", "minimum_lr"], "minimum"),
     (Within::Train, &["clip", "grad_clip", "clip_grad", "max_norm", "max_grad_norm", "gradient_clipping"], "clip_norm"),
+    (Within::Train, &["valid", "validate", "eval", "evaluation", "dev"], "validation"),
     (Within::Train, &["lr_decay", "lr_schedule", "scheduler"], "decay"),
 ];
 
@@ -76,6 +77,7 @@ const ELSEWHERE: &[(Within, &[&str], &str)] = &[
         "it is an argument of the optimizer: `optimizer adamw(learning_rate = 0.001)`",
     ),
     (Within::Train, &["epochs", "num_epochs"], "training counts steps: `steps 300`"),
+    (Within::Train, &["shuffle"], "it stands behind the file: `data \"train.bin\" shuffled`"),
     (
         Within::Train,
         &["batch_size", "batch"],
