@@ -16,6 +16,7 @@ mod costs;
 mod cuts;
 mod damage;
 mod devices;
+mod dropout;
 mod families;
 mod figures;
 mod format;

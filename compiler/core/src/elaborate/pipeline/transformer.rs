@@ -72,7 +72,8 @@ pub(super) fn graph_call(
     }
     let (model, span) = (declared.name.text.clone(), call.span);
     let tensor = places.get("tensor").map(|place| (u32::try_from(settings.tensor).unwrap_or(u32::MAX), place.value));
-    let call = ModelCall { model, span, config: Some(config), arguments, precision, precision_line, cut: None };
+    let call =
+        ModelCall { model, span, config: Some(config), arguments, precision, precision_line, cut: None, drops: true };
     Some((call, tensor))
 }
 
