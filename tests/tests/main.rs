@@ -17,6 +17,7 @@ mod cuts;
 mod damage;
 mod data;
 mod devices;
+mod dropout;
 mod families;
 mod figures;
 mod format;

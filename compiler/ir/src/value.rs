@@ -110,7 +110,15 @@ pub struct Part {
     pub from: u64,
 }
 
+/// What the names of keys begin with: data from which masks of dropout follow. No name of a text has a dot.
+pub const DROPOUT: &str = "dropout.";
+
 impl TensorSlot {
+    /// Whether it is a key of dropouts: the same number for all slices of a microbatch.
+    pub fn is_key(&self) -> bool {
+        self.name.starts_with(DROPOUT) && self.ty.dtype.is_float() && self.ty.shape == [1]
+    }
+
     /// The type of the tensor that all members have together.
     pub fn undivided(&self) -> TensorType {
         let mut whole = self.whole().clone();

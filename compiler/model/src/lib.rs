@@ -31,7 +31,7 @@ pub use stages::{Kinds, StageRequest, pieces, saved_bytes, stage_set, stages, sy
 
 use pipe_ir::graph::{DType, TensorType};
 use pipe_ir::ids::NodeId;
-use pipe_ir::value::{Init, Split};
+use pipe_ir::value::{DROPOUT, Init, Split};
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::stage_graph::StageGraph;
 use pipe_schedule::window::Window;
@@ -68,6 +68,8 @@ pub fn stage_set_of(files: &Files, elaborated: &Elaborated, kinds: &[Kinds]) -> 
         add_weights(&mut set, schedule);
         return Ok(set);
     };
+    let without = ModelCall { drops: false, ..call.clone() };
+    let call = if schedule.frozen.is_forward_only() { &without } else { call };
     let mut model = elaborate(files, call, &elaborated.parameters)?;
     let layers = layers_of(&model, call, schedule).map_err(|found| vec![found])?;
     if let Some(unfilled) = pipeline.and_then(|pipeline| unfilled(&model, pipeline)) {
@@ -81,7 +83,15 @@ pub fn stage_set_of(files: &Files, elaborated: &Elaborated, kinds: &[Kinds]) -> 
     let optimizer = training.map(|training| training.optimizer);
     let n_microbatches = schedule.microbatches_of_step();
     let request = StageRequest { layers: &layers, kinds, n_microbatches, optimizer };
-    let digest = identity::digest(&model);
+    // A model is the same whatever it drops while it learns.
+    let digest = match model.data.iter().any(DataTensor::is_key) {
+        true => {
+            let mut undropped = elaborate(files, &without, &elaborated.parameters)?;
+            frozen::freeze(&mut undropped, &layers, schedule).map_err(|found| vec![found])?;
+            identity::digest(&undropped)
+        }
+        false => identity::digest(&model),
+    };
     let members = pipeline.map_or(1, Pipeline::members);
     if members > 1 {
         model = members::of_model(&model, members.into()).map_err(|found| vec![found])?;
@@ -118,6 +128,7 @@ fn unfilled(model: &Model, pipeline: &Pipeline) -> Option<Diagnostic> {
         ["tokens", "targets"].contains(&tensor.name.as_str())
             && tensor.ty.dtype == DType::I32
             && tensor.ty.shape.len() == 2
+            || tensor.is_key()
     };
     let DataTensor { name, ty } = model.data.iter().find(|tensor| !is_filled(tensor))?;
     let message = format!(
@@ -235,6 +246,13 @@ pub struct DataTensor {
     pub name: String,
     /// Element type and shape.
     pub ty: TensorType,
+}
+
+impl DataTensor {
+    /// Whether it is a key of dropouts, which a run makes from its seed.
+    pub fn is_key(&self) -> bool {
+        self.name.starts_with(DROPOUT)
+    }
 }
 
 /// One layer of a model, with numbers for all its parameters.

@@ -118,6 +118,8 @@ pub struct ModelCall {
     pub precision_line: Option<Span>,
     /// How many layers each stage has, and where that was written; none where the compiler balances them.
     pub cut: Option<(Vec<usize>, Span)>,
+    /// Whether dropouts drop anything, as they do in a training.
+    pub drops: bool,
 }
 
 /// What a file means.

@@ -30,10 +30,10 @@ pub fn prediction(
     parameters: &Values,
     positions: Option<u64>,
 ) -> Result<Prediction, Diagnostics> {
-    let whole = elaborate(files, call, parameters)?;
+    let mut call = ModelCall { drops: false, ..call.clone() };
+    let whole = elaborate(files, &call, parameters)?;
     let (digest, mut model) = (identity::digest(&whole), whole);
     let smaller = [("rows", Some(1)), ("sequence", positions.and_then(|number| i64::try_from(number).ok()))];
-    let mut call = call.clone();
     for (name, number) in smaller {
         let own = call.arguments.get(name).and_then(|own| own.as_whole());
         let Some(number) = number.filter(|number| own.is_some_and(|own| *number < own)) else { continue };

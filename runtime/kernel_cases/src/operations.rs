@@ -41,7 +41,7 @@ fn element_wise_operations_broadcast() {
         (&[1, 1], &[6, 1, 9]),
     ];
     for (a, b) in shapes {
-        for binary in [Binary::Add, Binary::Sub, Binary::Mul, Binary::Div] {
+        for binary in [Binary::Add, Binary::Sub, Binary::Mul, Binary::Div, Binary::Hash] {
             let mut case = Case::new("broadcast");
             let (a, b) = (case.input(a), case.input(b));
             let c = case.binary(binary, a, b);

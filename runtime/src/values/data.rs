@@ -269,6 +269,12 @@ impl Data {
         for slot in tensors {
             let start = slot.offset.to_usize();
             let part = &mut out[start..start + slot.ty.bytes().to_usize()];
+            if slot.is_key() {
+                let microbatch = u64::from(microbatch.0 / self.n_slices);
+                let random = Counter::new(mix(mix(self.seed, step), microbatch), &slot.name).next_u64();
+                part.copy_from_slice(&encode(slot.ty.dtype, std::iter::once(key(random))));
+                continue;
+            }
             if self.n_slices == 1 {
                 self.fill((step, microbatch), slot, *bound, part);
                 continue;
@@ -297,6 +303,13 @@ impl Data {
             Source::Function(fill) => fill(step, microbatch, slot, out),
         }
     }
+}
+
+/// A key of dropouts: a number in single precision with 30 random bits, of its sign, its fraction and its exponent.
+fn key(random: u64) -> f64 {
+    let bits = random as u32;
+    // Exponents from -32 to 31.
+    f64::from(f32::from_bits(bits & 0x807f_ffff | (95 + (bits >> 23 & 0x3f)) << 23))
 }
 
 /// Looks whether the data source of a program can be opened.
@@ -395,7 +408,7 @@ impl Opening {
         let (slicing, unit) = (Slicing::of(program), self.unit);
         for (id, slots, _) in data_of(program, values) {
             let slice = slice_of(program, id);
-            for slot in slots {
+            for slot in slots.iter().filter(|slot| !slot.is_key()) {
                 let of_whole = |slot| {
                     if program.n_slices == 1 { Some(slot) } else { whole(&slot, &slicing, slice).map(|it| it.0) }
                 };

@@ -86,6 +86,28 @@ impl fmt::Display for DType {
     }
 }
 
+/// A number from 0 to below 1, with 24 bits, that follows from the bits of two numbers in single precision: the upper
+/// bits of `m(m(a + 0x9e3779b9) ^ b)`, where `m` is the mixer `lowbias32` (C. Wellons, Prospecting for Hash Functions,
+/// 2018).
+pub fn hash(a: f32, b: f32) -> f32 {
+    let first = mixed(a.to_bits().wrapping_add(HASH_START));
+    (mixed(first ^ b.to_bits()) >> 8) as f32 * HASH_UNIT
+}
+
+/// What is added to the bits of the first number, so that 0 is no fixed point.
+pub const HASH_START: u32 = 0x9e37_79b9;
+/// 2^-24.
+pub const HASH_UNIT: f32 = 1.0 / 16_777_216.0;
+/// The steps of the mixer: a right shift, whose result is combined with the number by exclusive or, and a factor.
+pub const HASH_STEPS: [(u32, u32); 3] = [(16, 0x7feb_352d), (15, 0x846c_a68b), (16, 1)];
+
+fn mixed(mut bits: u32) -> u32 {
+    for (shift, factor) in HASH_STEPS {
+        bits = (bits ^ (bits >> shift)).wrapping_mul(factor);
+    }
+    bits
+}
+
 /// The bfloat16 that is nearest to a number, the even one of two; what is no number stays none.
 pub const fn rounded(number: f32) -> f32 {
     let bits = number.to_bits();

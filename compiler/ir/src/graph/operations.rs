@@ -80,6 +80,8 @@ crate::words! {
         Div "div"
         /// a where b > 0, else 0, even where a is infinite or no number
         Mask "mask"
+        /// a number from 0 to below 1 that follows from the bits of a and b, as [`super::hash`] says
+        Hash "hash"
     }
 }
 

@@ -1,7 +1,7 @@
 //! Functions composed of the operations of a graph. The compiler fuses what is element-wise.
 
 use super::tape::Tape;
-use pipe_ir::graph::{Binary, Unary};
+use pipe_ir::graph::{Binary, Op, Unary};
 use pipe_ir::ids::NodeId;
 
 /// sqrt(2 / pi)
@@ -144,3 +144,35 @@ pub(crate) fn z_loss(tape: &mut Tape, logits: NodeId) -> NodeId {
     let mean = tape.scale(sum, 1.0 / count as f64);
     tape.reshape(mean, &[])
 }
+
+/// Elements of x times `1 / (1 - rate)`, or 0 with the probability `rate` (arXiv 1207.0580). Which are 0 follows from a
+/// key, `[1]`, from which dropout of its layer this is, and from the place of each element.
+#[expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "constants are elements of tensors")]
+pub(crate) fn dropout(tape: &mut Tape, x: NodeId, key: NodeId, nth: u64, rate: f64) -> NodeId {
+    let nth = tape.constant(nth as f64, &[]);
+    let mut first = tape.binary(Binary::Hash, key, nth);
+    let mut second = tape.binary(Binary::Hash, first, key);
+    let shape = tape.shape(x).to_vec();
+    let places = shape.iter().enumerate().map(|(axis, size)| {
+        let positions = tape.shaped(Op::Positions, &[], &[*size]);
+        let mut along = vec![1; shape.len()];
+        along[axis] = *size;
+        tape.reshape(positions, &along)
+    });
+    let places: Vec<NodeId> = places.collect();
+    // Two numbers for each row, so that rows with one of them in common still differ.
+    let (last, before) = places.split_last().map_or((key, &[][..]), |(last, before)| (*last, before));
+    for place in before {
+        first = tape.binary(Binary::Hash, first, *place);
+        second = tape.binary(Binary::Hash, *place, second);
+    }
+    let own = tape.binary(Binary::Hash, first, last);
+    let number = tape.binary(Binary::Hash, own, second);
+    // Numbers are multiples of 2^-24: those from the rate on are kept.
+    let above = tape.shift(number, HALF_UNIT - rate);
+    let kept = tape.binary(Binary::Mask, x, above);
+    tape.scale(kept, 1.0 / (1.0 - rate))
+}
+
+/// 2^-25
+const HALF_UNIT: f64 = 1.0 / 33_554_432.0;

@@ -188,7 +188,7 @@ fn binary(tape: &mut Tape, function: Binary, (a, b): (NodeId, NodeId), position:
             tape.unary(Unary::Neg, quotient)
         }
         (Binary::Mask, 0) => tape.binary(Binary::Mask, dy, b),
-        (Binary::Mask, _) => return None,
+        (Binary::Mask, _) | (Binary::Hash, _) => return None,
     };
     Some(fold_to(tape, full, if position == 0 { a } else { b }))
 }

@@ -1,5 +1,6 @@
 //! Names in scope, and arguments of calls.
 
+use super::dropout::Keys;
 use super::evaluator::Evaluator;
 use super::value::Value;
 use crate::Tape;
@@ -62,7 +63,8 @@ impl Environment {
 
     /// The value of an expression without tensors.
     pub(super) fn number(&self, expression: &ast::Expr, found: &mut Diagnostics) -> Value {
-        Evaluator { names: self, tape: &mut Tape::new(DType::F32), found }.value(expression)
+        let (tape, keys) = (&mut Tape::new(DType::F32), &mut Keys::default());
+        Evaluator { names: self, tape, found, keys }.value(expression)
     }
 
     /// The values that a call gives to parameters, in their order. Defaults may name the parameters before them.

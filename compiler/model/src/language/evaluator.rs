@@ -2,6 +2,7 @@
 //!
 //! An expression that is wrong is reported and becomes [`Value::Unknown`]; whatever uses it becomes unknown in silence.
 
+use super::dropout::Keys;
 use super::environment::Environment;
 use super::value::{Operand, Value};
 use super::{functions, operators};
@@ -24,6 +25,8 @@ pub(super) struct Evaluator<'a> {
     pub tape: &'a mut Tape,
     /// What is wrong so far.
     pub found: &'a mut Diagnostics,
+    /// Of the layer's dropouts.
+    pub keys: &'a mut Keys,
 }
 
 /// The expression cannot be evaluated; why has been reported.

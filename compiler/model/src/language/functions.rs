@@ -3,7 +3,7 @@
 use super::evaluator::{Evaluator, Reported, TOO_LARGE};
 use super::operators::{elementwise, not_alike, not_numbers};
 use super::value::{Operand, Value};
-use super::{images, products, routing, views};
+use super::{dropout, images, products, routing, views};
 use crate::Tape;
 use crate::graph::composed;
 use pipe_ir::graph::{Binary, DType, Double, Op, Unary};
@@ -25,7 +25,7 @@ pub(super) struct Arguments<'c> {
     pub span: Span,
 }
 
-type Made = Result<Value, Reported>;
+pub(super) type Made = Result<Value, Reported>;
 
 struct Function {
     name: &'static str,
@@ -108,6 +108,12 @@ const FUNCTIONS: &[Function] = &[
         doc: "Each element times the share of a normal distribution below it, in the tanh form (arXiv 1606.08415).",
         usage: &["x"],
         make: |evaluator, given| composition(evaluator, given, composed::gelu),
+    },
+    Function {
+        name: "dropout",
+        doc: "Each element is 0 with the probability `rate`, else divided by `1 - rate`; not where nothing is trained.",
+        usage: &["x", "rate"],
+        make: dropout::dropout,
     },
     Function {
         name: "detach",
@@ -518,7 +524,7 @@ fn broadcast(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
 }
 
 /// The most positions that single precision tells apart.
-const MOST_POSITIONS: u64 = 1 << 24;
+pub(super) const MOST_POSITIONS: u64 = 1 << 24;
 
 fn positions(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
     let n = evaluator.size(given.values[0])?;

@@ -1,5 +1,6 @@
 //! One layer: a declaration with numbers for its parameters becomes a forward graph.
 
+use super::dropout::Keys;
 use super::environment::Environment;
 use super::evaluator::{Evaluator, Reported};
 use super::flows::Flow;
@@ -35,6 +36,8 @@ pub(super) struct Instance<'a, 'm> {
     pub ties: BTreeMap<String, Tied>,
     /// Whether the model says that none of its weights is trained.
     pub is_frozen: bool,
+    /// Whether dropouts drop anything.
+    pub drops: bool,
     /// The model's data tensors so far, with the places of their declarations.
     pub data: &'m mut Vec<(DataTensor, Span)>,
 }
@@ -49,6 +52,8 @@ struct Draft<'f> {
     leaves: Vec<(NodeId, ast::Name)>,
     labels: BTreeMap<NodeId, String>,
     n_inputs: usize,
+    /// With the model's data tensors so far.
+    keys: Keys,
     boundaries: Vec<Boundary>,
     /// What flows out, and its line.
     outputs: Vec<End>,
@@ -85,6 +90,7 @@ impl Instance<'_, '_> {
             leaves: Vec::new(),
             labels: BTreeMap::new(),
             n_inputs: 0,
+            keys: Keys::new(self.drops, &self.name, std::mem::take(self.data)),
             boundaries: Vec::new(),
             outputs: Vec::new(),
             losses: Vec::new(),
@@ -93,7 +99,8 @@ impl Instance<'_, '_> {
             self.item(&mut draft, item);
         }
         let roots = self.check_ends(&mut draft);
-        let Draft { tape, weights, leaves, labels, boundaries, outputs, losses, .. } = draft;
+        let Draft { tape, weights, leaves, labels, keys, boundaries, outputs, losses, .. } = draft;
+        *self.data = keys.data;
         if let Some(roots) = roots.as_ref().filter(|_| findings.is_empty()) {
             check_used(&tape, roots, &leaves, &mut findings);
         }
@@ -126,7 +133,7 @@ impl Instance<'_, '_> {
     fn item(&mut self, draft: &mut Draft<'_>, item: &LayerItem) {
         match item {
             LayerItem::Input { name } => self.input(draft, name),
-            LayerItem::Data { name, dtype, shape, span } => self.data(draft, name, *dtype, (shape, *span)),
+            LayerItem::Data { name, dtype, shape, span } => Self::data(draft, name, *dtype, (shape, *span)),
             LayerItem::Weight { name, given, .. } if !draft.is_given(given.as_ref()) => {
                 draft.names.without(name);
             }
@@ -171,17 +178,18 @@ impl Instance<'_, '_> {
         draft.define(name, value);
     }
 
-    fn data(&mut self, draft: &mut Draft<'_>, name: &ast::Name, dtype: DType, (shape, span): (&[ast::Expr], Span)) {
+    fn data(draft: &mut Draft<'_>, name: &ast::Name, dtype: DType, (shape, span): (&[ast::Expr], Span)) {
         let Ok(shape) = draft.evaluator().shape(shape, span) else {
             return draft.define(name, Value::Unknown);
         };
         let dtype = if dtype.is_float() { draft.tape.precision() } else { dtype };
         let ty = TensorType { dtype, shape };
-        let position = self.data.iter().position(|(tensor, _)| tensor.name == name.text).unwrap_or_else(|| {
-            self.data.push((DataTensor { name: name.text.clone(), ty: ty.clone() }, span));
-            self.data.len() - 1
+        let data = &mut draft.keys.data;
+        let position = data.iter().position(|(tensor, _)| tensor.name == name.text).unwrap_or_else(|| {
+            data.push((DataTensor { name: name.text.clone(), ty: ty.clone() }, span));
+            data.len() - 1
         });
-        let (known, first) = &self.data[position];
+        let (known, first) = &data[position];
         if known.ty != ty {
             let message = format!("the data tensor `{}` is {} in one layer and {ty} in another", name.text, known.ty);
             let diagnostic = Diagnostic::error(Code::ShapeMismatch, span, format!("this is {ty}"), message);
@@ -249,7 +257,7 @@ fn flows_out(tape: &Tape, roots: Option<&[NodeId]>, (outputs, losses): (&[End], 
 
 impl Draft<'_> {
     fn evaluator(&mut self) -> Evaluator<'_> {
-        Evaluator { names: &self.names, tape: &mut self.tape, found: self.found }
+        Evaluator { names: &self.names, tape: &mut self.tape, found: self.found, keys: &mut self.keys }
     }
 
     /// Whether a line counts.

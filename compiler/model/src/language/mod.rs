@@ -4,6 +4,7 @@
 //! All shapes are inferred and checked here, so everything after this can trust them. What is wrong in a layer is
 //! reported once, however often the layer is used.
 
+mod dropout;
 mod environment;
 mod evaluator;
 mod flows;
@@ -76,6 +77,7 @@ pub(super) fn elaborate_with<'a>(
         layers_by_name: declared,
         parameters,
         precision: call.precision,
+        drops: call.drops,
         layers: Vec::new(),
         written: Vec::new(),
         data: Vec::new(),
@@ -124,6 +126,7 @@ struct Assembly<'a, 'f> {
     layers_by_name: &'f BTreeMap<&'f str, &'a ast::Layer>,
     parameters: &'f BTreeMap<String, i64>,
     precision: DType,
+    drops: bool,
     layers: Vec<Layer>,
     /// By layer of the text: which of these it is.
     written: Vec<Range<usize>>,
@@ -338,10 +341,10 @@ impl<'a> Assembly<'a, '_> {
                 Value::Condition(_) | Value::Tensor(_) | Value::Layer(_) | Value::Unknown => None,
             });
         let values = values.collect::<Vec<_>>().join(", ");
-        let data = &mut self.data;
+        let (drops, data) = (self.drops, &mut self.data);
         let is_frozen = layer.is_frozen;
         let instance =
-            Instance { declaration, precision, call: call.span, name, values, inputs, ties, is_frozen, data };
+            Instance { declaration, precision, call: call.span, name, values, inputs, ties, is_frozen, drops, data };
         let (elaborated, flows) = instance.elaborate(arguments, &mut self.found);
         let (weights, outputs) = elaborated.map_or_else(Default::default, |elaborated| self.take(elaborated));
         let sources: Vec<usize> = sources.into_iter().flatten().collect();

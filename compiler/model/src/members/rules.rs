@@ -99,7 +99,7 @@ fn binary(own: &mut Dividing<'_>, node: &Node, inputs: &[Own], function: Binary)
             let factors = factors.collect();
             Some(own.push(&node.op, factors, &node.ty, State::Summand))
         }
-        Binary::Add | Binary::Sub | Binary::Mul | Binary::Div | Binary::Mask => None,
+        Binary::Add | Binary::Sub | Binary::Mul | Binary::Div | Binary::Mask | Binary::Hash => None,
     }
 }
 
@@ -120,6 +120,7 @@ fn of_rows(own: &mut Dividing<'_>, node: &Node, inputs: &[Own], (function, route
     let zero = match function {
         Binary::Add | Binary::Sub => inputs.iter().all(zero),
         Binary::Mul => inputs.iter().any(zero),
+        Binary::Hash => false,
         Binary::Div | Binary::Mask => zero(&inputs[0]) && inputs[1].state == State::Whole,
     };
     let operands = node.inputs.iter().zip(inputs).map(|(id, input)| match input.state {

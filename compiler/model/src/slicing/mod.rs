@@ -117,7 +117,7 @@ fn sizes(model: &Model, schedule: &Schedule) -> Result<Vec<u64>, Box<Diagnostic>
         Box::new(error.label(schedule.span, format!("{count} slices")))
     };
     let mut length = None;
-    for tensor in &model.data {
+    for tensor in model.data.iter().filter(|tensor| !tensor.is_key()) {
         let (name, Some(size)) = (&tensor.name, tensor.ty.shape.get(1)) else {
             return Err(error(format!("data `{}` has no second axis, which slices would cut", tensor.name)));
         };
@@ -151,7 +151,7 @@ fn sizes(model: &Model, schedule: &Schedule) -> Result<Vec<u64>, Box<Diagnostic>
 
 fn of_model(model: &Model, slice: Slice<'_>) -> Result<Model, Box<Diagnostic>> {
     let mut cut = Model { layers: Vec::with_capacity(model.layers.len()), ..model.clone() };
-    for tensor in &mut cut.data {
+    for tensor in cut.data.iter_mut().filter(|tensor| !tensor.is_key()) {
         tensor.ty.shape[1] = slice.size();
     }
     let mut outputs: Vec<State> = Vec::with_capacity(model.layers.len());
@@ -237,6 +237,8 @@ impl<'a> Cutting<'a> {
 
     fn leaf(&mut self, leaf: Leaf, ty: &TensorType) -> (NodeId, State) {
         let state = match leaf {
+            // A key of dropouts is the same for all slices.
+            Leaf::Data(_) if ty.shape.len() < 2 => State::Same,
             Leaf::Data(_) => State::Cut(Along { axis: 1, columns: None }),
             Leaf::Activation(input) => self.inputs[input],
             Leaf::Weight(_) | Leaf::OutputGradient(_) | Leaf::Past { .. } => State::Same,

@@ -40,6 +40,7 @@ impl Cutting<'_> {
             Binary::Mask => masked[0] || masked[1],
             // What is zero in both becomes NaN.
             Binary::Div => masked[0] && !masked[1],
+            Binary::Hash => false,
         };
         let mut along = match both {
             [Some(one), Some(other)] => {

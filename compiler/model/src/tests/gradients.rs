@@ -124,6 +124,7 @@ fn every_function_has_the_derivative_that_differences_measure() {
         ("rotary(a, reshape(positions(6), [3, 2]) * 0.7)", "6, 4"),
         ("rotary(a, reshape(positions(6), [3, 2]) * transpose(slice(b, 0, 0, 2), 1, 0))", "6, 4"),
         ("gain * z_loss(a)", "1, 4"),
+        ("dropout(a, 0.3) * gain + dropout(a, 0.5)", "6, 4"),
         ("gain * z_loss(a * bias - 3) + z_loss(gain)", "1, 4"),
         ("reshape(conv2d(reshape(a, [2, 3, 4, 1]), reshape(table * 0.1, [2, 2, 1, 5])), [12, 5])", "12, 5"),
         ("reshape(conv2d(reshape(a, [1, 4, 3, 2]), reshape(b, [3, 2, 2, 1]), 2, 1), [2, 2])", "2, 2"),

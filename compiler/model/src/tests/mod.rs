@@ -48,7 +48,16 @@ fn elaborate(text: &str, arguments: &[(&str, i64)]) -> Result<Model, Diagnostics
         model.parameters.iter().filter_map(|it| Some((it.name.text.clone(), Number::whole(value(it)?)))).collect();
     let span = Span { file: FileId(0), start: 0, end: 0 };
     let (name, precision) = (model.name.text.clone(), DType::F32);
-    let call = ModelCall { model: name, span, config: None, arguments, precision, precision_line: None, cut: None };
+    let call = ModelCall {
+        model: name,
+        span,
+        config: None,
+        arguments,
+        precision,
+        precision_line: None,
+        cut: None,
+        drops: true,
+    };
     elaborate_with(model, &layers.collect(), &call, &BTreeMap::new())
 }
 

@@ -109,6 +109,7 @@ fn function_text(number: usize, expression: &Expression) -> String {
                 Binary::Mul => format!("mul_{real}(v{a}, v{b})"),
                 Binary::Div => format!("v{a} / v{b}"),
                 Binary::Mask => format!("v{b} > 0 ? v{a} : 0"),
+                Binary::Hash => format!("hash_{real}(v{a}, v{b})"),
             },
         };
         let _ = writeln!(text, "    const {real} v{position} = {value};");

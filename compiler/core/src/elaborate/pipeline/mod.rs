@@ -377,7 +377,7 @@ fn model_call(
     let arguments = bind(callee, Some(call), known);
     let arguments = arguments.map_err(|errors| report.extend(errors)).ok()?;
     let (model, span) = (declared.name.text.clone(), call.span);
-    Some(ModelCall { model, span, config: None, arguments, precision, precision_line, cut: None })
+    Some(ModelCall { model, span, config: None, arguments, precision, precision_line, cut: None, drops: true })
 }
 
 fn unknown<'n>(word: &str, name: &ast::Name, known: impl Iterator<Item = &'n str>) -> Diagnostic {

@@ -90,7 +90,8 @@ pub(super) fn graph_call(
     let degree =
         |name, value: u64| places.get(name).map(|place| (u32::try_from(value).unwrap_or(u32::MAX), place.value));
     let degrees = [degree("tensor", settings.tensor), degree("data", settings.data)];
-    let call = ModelCall { model, span, config: Some(config), arguments, precision, precision_line, cut: None };
+    let call =
+        ModelCall { model, span, config: Some(config), arguments, precision, precision_line, cut: None, drops: true };
     Some((call, degrees))
 }
 

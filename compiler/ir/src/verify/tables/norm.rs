@@ -2,12 +2,15 @@
 //! update have one executable that adds their squares to it.
 
 use crate::graph::{DType, TensorType};
+use crate::ids::{GroupId, StageId, ValueId};
 use crate::program::{Access, Body, Exec, Program};
 use crate::task::TaskKind;
 use crate::training::NORM_NUMBERS;
+use crate::units::Bytes;
 use crate::value::ValueKind;
 use crate::verify::Place;
 use crate::verify::report::Report;
+use std::collections::BTreeMap;
 
 /// Checks the training settings and the row of the sum.
 pub(super) fn values(program: &Program) -> Result<(), String> {
@@ -49,28 +52,33 @@ pub(super) fn squares(program: &Program, exec: &Exec) -> Result<(), String> {
     Ok(())
 }
 
+/// Gradients that an update uses: those of a stage, perhaps of a chunk of its weights.
+type Part = (StageId, Option<ValueId>, Option<(u32, Bytes, Bytes, Option<GroupId>)>);
+
+fn part(program: &Program, exec: &Exec) -> Part {
+    let mut values = exec.operands.iter().map(|operand| operand.value);
+    let gradients = values.find(|value| program.value(*value).kind == ValueKind::ParameterGradients);
+    (exec.stage, gradients, exec.chunk.map(|chunk| (chunk.number, chunk.from, chunk.to, chunk.group)))
+}
+
 /// Checks that updates and sums of squares belong together.
 pub(super) fn check(program: &Program, report: &mut Report) {
-    let gradients = |exec: &Exec| {
-        let mut values = exec.operands.iter().map(|operand| operand.value);
-        values.find(|value| program.value(*value).kind == ValueKind::ParameterGradients)
-    };
     let is_clipped = program.training.as_ref().is_some_and(|training| training.clip_norm.is_some());
-    let key = |exec: &Exec| (exec.stage, exec.chunk, gradients(exec));
+    // Of each part: how many executables update it, and how many add up its squares.
+    let mut counts: BTreeMap<Part, [u32; 2]> = BTreeMap::new();
+    for exec in program.execs.iter().filter(|exec| matches!(exec.body, Body::Optimizer | Body::Squares)) {
+        counts.entry(part(program, exec)).or_default()[usize::from(exec.is_squares())] += 1;
+    }
     for (index, exec) in program.execs.iter().enumerate() {
-        let other = match exec.body {
-            Body::Optimizer if is_clipped => Body::Squares,
-            Body::Squares => Body::Optimizer,
-            Body::Optimizer | Body::Abstract | Body::Graph(_) => continue,
+        let Some([updates, squares]) = counts.get(&part(program, exec)).filter(|_| exec.kind == TaskKind::Update)
+        else {
+            continue;
         };
         let place = Place::Exec(u32::try_from(index).unwrap_or(u32::MAX));
-        let same = program.execs.iter().filter(|one| one.body == other && key(one) == key(exec));
-        match (same.count(), exec.is_squares()) {
-            (1, _) => {}
-            (count, true) => report.error(place, format!("its gradients have {count} updates")),
-            (count, false) => {
-                report.error(place, format!("the squares of its gradients are added up by {count} executables"));
-            }
+        if exec.is_squares() && *updates != 1 {
+            report.error(place, format!("its gradients have {updates} updates"));
+        } else if exec.body == Body::Optimizer && is_clipped && *squares != 1 {
+            report.error(place, format!("the squares of its gradients are added up by {squares} executables"));
         }
     }
 }

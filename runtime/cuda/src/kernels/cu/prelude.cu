@@ -29,6 +29,18 @@ __device__ __forceinline__ f64 sub_f64(f64 a, f64 b) { return __dsub_rn(a, b); }
 __device__ __forceinline__ f32 mul_f32(f32 a, f32 b) { return __fmul_rn(a, b); }
 __device__ __forceinline__ f64 mul_f64(f64 a, f64 b) { return __dmul_rn(a, b); }
 
+// A number from 0 to below 1 that follows from the bits of two: `hash` in the crate `pipe-ir`.
+__device__ __forceinline__ u32 mixed_bits(u32 x) {
+    x = (x ^ x >> 16) * 0x7feb352du;
+    x = (x ^ x >> 15) * 0x846ca68bu;
+    return x ^ x >> 16;
+}
+__device__ __forceinline__ u32 hash_bits(f32 a, f32 b) {
+    return mixed_bits(mixed_bits(__float_as_uint(a) + 0x9e3779b9u) ^ __float_as_uint(b)) >> 8;
+}
+__device__ __forceinline__ f32 hash_f32(f32 a, f32 b) { return (f32)hash_bits(a, b) * 5.9604644775390625e-8f; }
+__device__ __forceinline__ f64 hash_f64(f64 a, f64 b) { return (f64)hash_bits((f32)a, (f32)b) * 5.9604644775390625e-8; }
+
 // bf16 is the upper half of an f32, and is stored so. Rounded is the nearest one, the even one of two; what is no number stays none.
 __device__ __forceinline__ f32 widened_bf16(bf16 half) { return __uint_as_float((u32)half << 16); }
 __device__ __forceinline__ bf16 upper_half(f32 x) { return (bf16)(__float_as_uint(x) >> 16); }

@@ -89,6 +89,39 @@ impl Lanes {
         b.ins().fcvt_from_sint(self.float, integer)
     }
 
+    /// The bits of the nearest numbers in single precision: of four lanes at once where there are several.
+    pub(super) fn bits_of_singles(self, b: &mut FunctionBuilder, x: Value) -> Value {
+        let single = match (self.is_double(), self.count) {
+            (false, _) => x,
+            (true, 1) => b.ins().fdemote(types::F32, x),
+            (true, _) => b.ins().fvdemote(x),
+        };
+        let to = if self.count == 1 { types::I32 } else { types::I32X4 };
+        b.ins().bitcast(to, MemFlagsData::new(), single)
+    }
+
+    /// The same 32 bits in all lanes of [`Self::bits_of_singles`].
+    pub(super) fn word(self, b: &mut FunctionBuilder, word: u32) -> Value {
+        let word = b.ins().iconst(types::I32, i64::from(word.cast_signed()));
+        if self.count == 1 { word } else { b.ins().splat(types::I32X4, word) }
+    }
+
+    /// The numbers that words below 2^24 stand for, which lie as those of [`Self::bits_of_singles`].
+    pub(super) fn number_of_word(self, b: &mut FunctionBuilder, word: Value) -> Value {
+        match (self.is_double(), self.count) {
+            (false, _) | (true, 1) => b.ins().fcvt_from_sint(self.float, word),
+            (true, _) => {
+                // The low bits of 2^52, which is then taken off.
+                let wide = b.ins().uwiden_low(word);
+                let exponent = self.integer(b, 0x4330_0000_0000_0000);
+                let bits = b.ins().bor(wide, exponent);
+                let shifted = self.float_of_bits(b, bits);
+                let exponent = self.number(b, 4_503_599_627_370_496.0);
+                b.ins().fsub(shifted, exponent)
+            }
+        }
+    }
+
     /// A number above 0 where this bit of an integer is set, else 0.
     pub(super) fn bit(self, b: &mut FunctionBuilder, integer: Value, bit: i64) -> Value {
         let mask = self.integer(b, 1 << bit);

@@ -5,7 +5,7 @@ mod single;
 
 use super::lanes::Lanes;
 use cranelift::prelude::{FloatCC, FunctionBuilder, InstBuilder, Value};
-use pipe_ir::graph::{Binary, Unary};
+use pipe_ir::graph::{Binary, HASH_START, HASH_STEPS, HASH_UNIT, Unary};
 
 pub(super) fn binary(b: &mut FunctionBuilder, lanes: Lanes, binary: Binary, x: Value, y: Value) -> Value {
     match binary {
@@ -17,7 +17,34 @@ pub(super) fn binary(b: &mut FunctionBuilder, lanes: Lanes, binary: Binary, x: V
             let zero = lanes.number(b, 0.0);
             lanes.select(b, (y, FloatCC::GreaterThan, zero), x, zero)
         }
+        Binary::Hash => hash(b, lanes, x, y),
     }
+}
+
+/// As [`pipe_ir::graph::hash`], in every lane.
+fn hash(b: &mut FunctionBuilder, lanes: Lanes, x: Value, y: Value) -> Value {
+    let (x, y) = (lanes.bits_of_singles(b, x), lanes.bits_of_singles(b, y));
+    let start = lanes.word(b, HASH_START);
+    let first = b.ins().iadd(x, start);
+    let first = mixed(b, lanes, first);
+    let both = b.ins().bxor(first, y);
+    let both = mixed(b, lanes, both);
+    let upper = b.ins().ushr_imm_u(both, 8);
+    let number = lanes.number_of_word(b, upper);
+    let unit = lanes.number(b, HASH_UNIT);
+    b.ins().fmul(number, unit)
+}
+
+fn mixed(b: &mut FunctionBuilder, lanes: Lanes, mut bits: Value) -> Value {
+    for (shift, factor) in HASH_STEPS {
+        let shifted = b.ins().ushr_imm_u(bits, i64::from(shift));
+        bits = b.ins().bxor(bits, shifted);
+        if factor != 1 {
+            let factor = lanes.word(b, factor);
+            bits = b.ins().imul(bits, factor);
+        }
+    }
+    bits
 }
 
 pub(super) fn unary(b: &mut FunctionBuilder, lanes: Lanes, unary: Unary, x: Value) -> Value {
