@@ -140,7 +140,10 @@ fn what_does_not_fit_is_refused() {
         compilation.diagnostics.into_iter().next().expect("an error").message
     };
     let cases = [
-        ("conv2d(x, reshape(kernel, [3, 2, 3, 2]))", "`conv2d` cannot move a kernel f32[3, 2, 3, 2] over f32[2, 7, 6, 2]"),
+        (
+            "conv2d(x, reshape(kernel, [3, 2, 3, 2]))",
+            "`conv2d` cannot move a kernel f32[3, 2, 3, 2] over f32[2, 7, 6, 2]",
+        ),
         ("conv2d(slice(x, 1, 0, 2), kernel)", "`conv2d` cannot move a kernel f32[3, 2, 2, 3] over f32[2, 2, 6, 2]"),
         ("conv2d(x, kernel, 1, -1)", "a negative padding"),
         ("conv2d(reshape(x, [14, 6, 2]), kernel)", "`conv2d` wants images: `[rows, height, width, channels]`"),

@@ -154,8 +154,8 @@ impl Log {
         let form = form(path)?;
         let mut file = open(path)?;
         let training = program.training.as_ref();
-        let wanted = training
-            .map_or([false; 2], |training| [training.clip_norm.is_some(), training.validation.is_some()]);
+        let wanted =
+            training.map_or([false; 2], |training| [training.clip_norm.is_some(), training.validation.is_some()]);
         let begun = |file: &mut File| {
             let mut length = kept(file, form, first_step)?;
             file.set_len(length)?;

@@ -124,14 +124,17 @@ impl Trained {
         format(self.declared.name.span.file, &text).unwrap_or(text)
     }
 
-    /// Paths of data and initial weights, as the folder of what is written sees them.
+    /// Paths of data, tokenizer and initial weights, as the folder of what is written sees them.
     fn moved_files(&self) -> impl Iterator<Item = Edit> {
         let settings = self.declared.items.iter().flat_map(|item| match item {
             PipelineItem::Train { settings, .. } => settings.as_slice(),
             _ => &[],
         });
         let path = |setting: &Setting| match &setting.value {
-            SettingValue::Data(Some(path)) | SettingValue::Init(path) => Some((setting.span, path.clone())),
+            SettingValue::Init(path)
+            | SettingValue::Tokenizer(path)
+            | SettingValue::Data { path: Some(path), .. }
+            | SettingValue::Validation { path: Some(path), .. } => Some((setting.span, path.clone())),
             _ => None,
         };
         let relative = settings.filter_map(path).filter(|(_, path)| !self.folder.is_empty() && !path.starts_with('/'));
