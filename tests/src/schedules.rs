@@ -273,6 +273,7 @@ pub fn schedule(
         carried: CarriedLanes::default(),
         frozen: Frozen::default(),
         reorder: None,
+        pipelines: 1,
     }
 }
 

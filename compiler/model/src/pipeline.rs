@@ -30,8 +30,6 @@ pub struct Pipeline {
     pub transformer: Option<Transformer>,
     /// How many devices stand behind each device of the schedule, where that was written.
     pub tensor: Option<(u32, Span)>,
-    /// How many pipelines there are side by side: all are in the schedule.
-    pub data: u32,
     /// Bytes that each device has, and where that was written.
     pub memory: Option<(Capacity, Span)>,
     /// Bytes that each device may use of its host's memory, and where that was written.

@@ -177,5 +177,6 @@ fn schedule(
         carried: crate::step_tasks::CarriedLanes::default(),
         frozen: crate::policy::frozen::Frozen::default(),
         reorder: None,
+        pipelines: 1,
     }
 }

@@ -150,6 +150,8 @@ pub struct Schedule {
     pub frozen: Frozen,
     /// Where `reorder` was asked for, if it was. The orders above are those before it.
     pub reorder: Option<Span>,
+    /// How many pipelines there are side by side, each on as many of the devices. Units are counted for one of them.
+    pub pipelines: u32,
 }
 
 impl Schedule {
@@ -257,12 +259,12 @@ impl Schedule {
 
     /// What some parts of activations of single tasks come to.
     pub fn units(&self, parts: u64) -> Units {
-        Units::of_stages(parts, self.n_shares(), self.n_devices())
+        Units::of_stages(parts, self.n_shares(), self.n_devices() / self.pipelines as usize)
     }
 
     /// How many parts of activations of single tasks fit in.
     pub fn parts_in(&self, limit: Units) -> u64 {
-        limit.to_stages(self.n_shares(), self.n_devices())
+        limit.to_stages(self.n_shares(), self.n_devices() / self.pipelines as usize)
     }
 
     /// In how many parts the activations of a microbatch come to be: one for each stage and slice,

@@ -2,7 +2,7 @@
 
 use super::Request;
 use super::target::Target;
-use pipe_model::transformer::SETTINGS;
+use pipe_model::transformer::{SETTINGS, SETTINGS_OF_GRAPH};
 use pipe_syntax::ast::{Name, PipelineItem, Schedule, ScheduleItem, Weights};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::expr::arguments::Values;
@@ -46,7 +46,11 @@ pub(super) fn check_settings(files: &Files, target: Target<'_>, request: &Reques
             known.extend(PARALLEL);
             for item in &pipeline.items {
                 if let PipelineItem::Config(_) = item {
-                    known.extend(SETTINGS.iter().map(|setting| setting.name));
+                    let is_train = |item: &PipelineItem| matches!(item, PipelineItem::Train { .. });
+                    match pipeline.items.iter().any(is_train) {
+                        true => known.extend(SETTINGS_OF_GRAPH),
+                        false => known.extend(SETTINGS.iter().map(|setting| setting.name)),
+                    }
                 }
                 let parameters = match item {
                     PipelineItem::Model(call) => files.model(&call.name.text).map(|it| &it.parameters),

@@ -273,7 +273,7 @@ impl Report {
         self.sizes = Sizes {
             devices: Some(schedule.n_devices()),
             tensor: pipeline.map(Pipeline::members).filter(|members| *members > 1),
-            data: pipeline.map(|pipeline| pipeline.data).filter(|pipelines| *pipelines > 1),
+            data: Some(schedule.pipelines).filter(|pipelines| *pipelines > 1),
             stages: Some(schedule.n_whole_stages()),
             parts: (!schedule.parts.is_empty()).then(|| schedule.parts.count()),
             steps: Some(schedule.n_steps()),

@@ -1,13 +1,8 @@
-//! Names in scope, and arguments of calls.
+//! Names in scope.
 
-use super::dropout::Keys;
-use super::evaluator::Evaluator;
 use super::value::Value;
-use crate::Tape;
-use pipe_ir::graph::DType;
 use pipe_syntax::ast;
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
-use pipe_syntax::expr::arguments::Signature;
 use pipe_syntax::source::Span;
 use std::collections::BTreeMap;
 
@@ -59,45 +54,5 @@ impl Environment {
             let diagnostic = Diagnostic::error(Code::DuplicateName, name.span, "declared again", message);
             found.push(diagnostic.label(first, "declared here"));
         }
-    }
-
-    /// The value of an expression without tensors.
-    pub(super) fn number(&self, expression: &ast::Expr, found: &mut Diagnostics) -> Value {
-        let (tape, keys) = (&mut Tape::new(DType::F32), &mut Keys::default());
-        Evaluator { names: self, tape, found, keys }.value(expression)
-    }
-
-    /// The values that a call gives to parameters, in their order. Defaults may name the parameters before them.
-    pub(super) fn arguments(
-        &self,
-        call: &ast::Call,
-        parameters: &[ast::Parameter],
-        of_files: &BTreeMap<String, i64>,
-        found: &mut Diagnostics,
-    ) -> Self {
-        let declared: Vec<&str> = parameters.iter().map(|parameter| parameter.name.text.as_str()).collect();
-        let signature = Signature::undeclared(&call.name.text, declared, "parameter");
-        let given = signature.arguments(call, found);
-        let mut names = Self::new(of_files);
-        for (parameter, argument) in parameters.iter().zip(given) {
-            let value = match (argument, &parameter.default) {
-                (Some(argument), _) => match self.number(&argument.value, found) {
-                    layer @ Value::Layer(_) => {
-                        let help = "write `from` behind the call to say what flows in";
-                        found.push(layer.is_not(argument.value.span, "a number").help(help));
-                        Value::Unknown
-                    }
-                    number => number,
-                },
-                (None, Some(default)) => names.number(default, found),
-                (None, None) => {
-                    let error = signature.missing(&parameter.name.text, call.span);
-                    found.push(error.label(parameter.name.span, "declared without a default"));
-                    Value::Unknown
-                }
-            };
-            names.define(&parameter.name, value, found);
-        }
-        names
     }
 }

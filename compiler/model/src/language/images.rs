@@ -10,6 +10,11 @@ use pipe_syntax::diagnostic::{Code, Diagnostic};
 
 type Made = Result<Value, Reported>;
 
+/// The largest stride, and the most zeros at each end of an axis.
+const MOST_STEPS: u64 = 1 << 16;
+/// The most places of a kernel: each is a slice of its own.
+const MOST_PLACES: u64 = 1 << 12;
+
 /// The axes of images: `[rows, height, width, channels]`.
 const HEIGHT: usize = 1;
 const WIDTH: usize = 2;
@@ -18,22 +23,14 @@ const CHANNELS: usize = 3;
 /// Sums over windows of `x[rows, height, width, from]`, each weighed by `kernel[high, wide, from, to]`.
 pub(super) fn conv2d(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
     let (x, kernel) = (given.numbers(evaluator, 0)?, given.numbers(evaluator, 1)?);
-    let stride = size_or(evaluator, given, 2, 1)?;
-    let padding = match given.values.get(3) {
-        Some(value) => match u64::try_from(evaluator.integer(*value)?) {
-            Ok(padding) => padding,
-            Err(_) => {
-                return evaluator.fail(Diagnostic::error(Code::OutOfRange, value.1, "below 0", "a negative padding"));
-            }
-        },
-        None => 0,
-    };
+    let stride = small_or(evaluator, given, 2, (1, 1))?;
+    let padding = small_or(evaluator, given, 3, (0, 0))?;
     let (image, window) = (image(evaluator, "conv2d", x)?, evaluator.tape.shape(kernel.node).to_vec());
     let [high, wide, from, to] = window[..] else {
         let message = "a kernel of `conv2d` has four axes: `[high, wide, from, to]`";
         return evaluator.fail(kernel.error(evaluator.tape, Code::ShapeMismatch, message));
     };
-    let padded = [image[HEIGHT], image[WIDTH]].map(|size| size.saturating_add(padding.saturating_mul(2)));
+    let padded = [image[HEIGHT], image[WIDTH]].map(|size| size + 2 * padding);
     if from != image[CHANNELS] || high > padded[0] || wide > padded[1] {
         let message = format!(
             "`conv2d` cannot move a kernel {} over {}",
@@ -44,13 +41,20 @@ pub(super) fn conv2d(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Ma
         let error = kernel.label(evaluator.tape, x.error(evaluator.tape, Code::ShapeMismatch, message));
         return evaluator.fail(error.help(help));
     }
-    let tape = &mut *evaluator.tape;
     let [rows, columns] = [(HEIGHT, high, padded[0]), (WIDTH, wide, padded[1])].map(|(axis, window, size)| Windows {
         axis,
         window,
         stride,
         count: (size - window) / stride + 1,
     });
+    if high.saturating_mul(wide) > MOST_PLACES {
+        let message = format!("a kernel has at most {MOST_PLACES} places, and this one has {high} by {wide}");
+        return evaluator.fail(kernel.error(evaluator.tape, Code::TooLarge, message));
+    }
+    let each = high * wide * from;
+    evaluator.check_elements(&[image[0], padded[0] + stride, padded[1] + stride, from], given.span)?;
+    evaluator.check_elements(&[image[0], rows.count, columns.count, each], given.span)?;
+    let tape = &mut *evaluator.tape;
     let x = rows.padded(tape, x.node, padding);
     let x = columns.padded(tape, x, padding);
     let mut places = Vec::new();
@@ -62,8 +66,8 @@ pub(super) fn conv2d(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Ma
     }
     let joined = if places.len() == 1 { places[0] } else { tape.concat(&places, CHANNELS) };
     let n_windows = image[0] * rows.count * columns.count;
-    let windows = tape.reshape(joined, &[n_windows, high * wide * from]);
-    let weights = tape.reshape(kernel.node, &[high * wide * from, to]);
+    let windows = tape.reshape(joined, &[n_windows, each]);
+    let weights = tape.reshape(kernel.node, &[each, to]);
     let sums = tape.matmul(windows, false, weights, false);
     let made = tape.reshape(sums, &[image[0], rows.count, columns.count, to]);
     evaluator.made(made, given.span)
@@ -164,7 +168,21 @@ fn image(evaluator: &mut Evaluator<'_>, function: &str, x: Operand) -> Result<[u
     }
 }
 
-/// A size by its place, or what stands for it where it is not given.
-fn size_or(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>, position: usize, usual: u64) -> Result<u64, Reported> {
-    given.values.get(position).map_or(Ok(usual), |value| evaluator.size(*value))
+/// A small whole number by its place, which is at least `least`; or what stands for it where it is not given.
+fn small_or(
+    evaluator: &mut Evaluator<'_>,
+    given: &Arguments<'_>,
+    position: usize,
+    (usual, least): (u64, u64),
+) -> Result<u64, Reported> {
+    let Some(value) = given.values.get(position) else { return Ok(usual) };
+    let number = evaluator.integer(*value)?;
+    match u64::try_from(number).ok().filter(|number| (least..=MOST_STEPS).contains(number)) {
+        Some(number) => Ok(number),
+        None => {
+            let what = if position == 2 { "stride" } else { "padding" };
+            let message = format!("the {what} is {number}; it must be {least} to {MOST_STEPS}");
+            evaluator.fail(Diagnostic::error(Code::OutOfRange, value.1, format!("this is {number}"), message))
+        }
+    }
 }

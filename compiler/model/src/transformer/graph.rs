@@ -29,6 +29,9 @@ pub const GRAPHS: [&str; 11] = [
     "deepseek_v3",
 ];
 
+/// Settings that a model has which runs; the others describe a job of Megatron-LM.
+pub const SETTINGS_OF_GRAPH: [&str; 6] = ["sequence", "rows", "tensor", "sequence_parallel", "data", "lora"];
+
 /// Keys that say nothing about what is computed in training, whatever their value is.
 const SILENT: &[&str] = &[
     "_name_or_path",

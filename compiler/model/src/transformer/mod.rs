@@ -29,7 +29,7 @@ pub use activations::{INPUTS, KeptTensor, StagePart, Until};
 pub use config::{Config, Experts};
 pub use families::{FAMILIES, read};
 pub use flops::Flops;
-pub use graph::{GRAPHS, GraphCall, graph};
+pub use graph::{GRAPHS, GraphCall, SETTINGS_OF_GRAPH, graph};
 pub use layout::check;
 pub use settings::{Layers, Place, Recompute, SETTINGS, Setting, Settings, settings};
 pub use stages::stage_set;

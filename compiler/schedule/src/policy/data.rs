@@ -4,6 +4,7 @@ use crate::placement::{DeviceSets, Placement};
 use crate::ratio::gcd;
 use crate::schedule::{Block, BlockTask, Schedule, ScheduledTask};
 use crate::slices::Slices;
+use crate::stage_graph::Earlier;
 use pipe_ir::ids::{DeviceId, MicrobatchId};
 use pipe_ir::task::Task;
 
@@ -36,12 +37,15 @@ impl Copies {
 impl Schedule {
     /// The schedule `n` times side by side. Microbatch `m` of pipeline `r` is number `m * n + r` of all, and its device
     /// `d` is device `d * n + r`. All pipelines hold the same weights. None where weights change during a step, or
-    /// where activations, sums or updates have places.
+    /// where activations, sums or updates have places, or slices read earlier microbatches.
     pub fn side_by_side(&self, n: u32) -> Option<Self> {
         if self.window.is_some() || !self.swaps.is_empty() || !self.step_tasks.is_empty() || !self.carried.is_empty() {
             return None;
         }
         let (copies, slices) = (Copies(n), self.slices);
+        if slices != Slices::ONE && !self.graph.earlier().is_empty() {
+            return None;
+        }
         let mut sets = DeviceSets::default();
         // Devices repeat after whole microbatches.
         let whole = |period: u32| period / gcd(period, slices.count()) * slices.count();
@@ -71,7 +75,11 @@ impl Schedule {
                 ..block.clone()
             }
         };
+        let earlier = self.graph.earlier().iter().map(|edge| Earlier { behind: edge.behind * n, ..*edge });
+        let graph = self.graph.clone().with_earlier(earlier);
         Some(Self {
+            graph,
+            pipelines: self.pipelines * n,
             n_microbatches: self.n_microbatches * n,
             placement: Placement::repeated(self.n_stages(), sets, repeats),
             orders: self.orders.iter().flat_map(|own| copies.all().map(|copy| order(own, copy))).collect(),

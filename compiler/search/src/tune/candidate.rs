@@ -88,7 +88,6 @@ impl Candidate {
             model: None,
             transformer: Some(Transformer { settings, ..problem.transformer.clone() }),
             tensor: None,
-            data: 1,
             memory: Some((problem.limit.into(), problem.span)),
             host: problem.cluster.host_of_device().map(|host| (host.into(), problem.span)),
             speeds: None,

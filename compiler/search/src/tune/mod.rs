@@ -29,7 +29,7 @@ pub use problem::{FIXED, Problem, TuneRequest, problem};
 pub use queue::tune;
 pub use result::{Counts, Misfit, TuneProgress, TuneResult};
 pub use space::{Refusal, Space, away, keepings, space};
-pub use trained::Trained;
+pub use trained::{FOUND, Trained};
 
 use instantiate::Instance;
 use pipe_compiler::{Compilation, compile};

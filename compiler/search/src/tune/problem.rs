@@ -9,6 +9,7 @@ use pipe_ir::units::Bytes;
 use pipe_model::pipeline::{Elaborated, Pipeline};
 use pipe_model::transformer::{SETTINGS, Transformer};
 use pipe_schedule::units::Ticks;
+use pipe_syntax::ast::PipelineItem;
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::files::{self, Files, Loader};
 use pipe_syntax::limits::MAX_DEVICES;
@@ -129,7 +130,8 @@ pub fn problem(
         let message = format!("`{}` places sums or transfers, and layouts place them by themselves", schedule.name);
         return Err(refuse(pipeline.span, "places them", message, "leave `reduce`, `update` and what lanes carry out"));
     }
-    if schedule.frozen.any() {
+    let freezes = pipeline_freezes(&files, &pipeline.name);
+    if schedule.frozen.any() && (trained.is_none() || freezes) {
         let message = format!("some stages of `{}` are frozen, and layouts are for stages that train", pipeline.name);
         return Err(refuse(pipeline.span, "frozen", message, "leave `frozen` out"));
     }
@@ -151,6 +153,14 @@ pub fn problem(
         return Err(refuse(pipeline.span, "may live with the hosts", message, help));
     }
     let fixed = held(fixed, pipeline.span)?;
+    let of_jobs = [("expert", 1), ("recompute", 0), ("recompute", 2)]
+        .map(|(name, value)| (name, Some(&value) == fixed.get(name)));
+    let is_of_job = |name: &str| fixed.contains_key(name) && !of_jobs.contains(&(name, true));
+    if let Some(name) = ["expert", "recompute"].into_iter().find(|name| trained.is_some() && is_of_job(name)) {
+        let message = format!("`{name}` is held at {}, which is for jobs of Megatron-LM", fixed[name]);
+        let help = "a model that trains keeps its experts whole, and computes nothing (0) or all (2) once more";
+        return Err(refuse(pipeline.span, "this trains", message, help));
+    }
     let settings = &transformer.settings;
     // The schedule of a target that trains has the microbatches of all pipelines.
     let pipelines = if trained.is_some() { 1 } else { settings.data };
@@ -183,6 +193,12 @@ pub fn problem(
         files: files::load(&mut standard, nothing, &|_| Err("nothing is imported".to_owned()))?,
         sources: standard,
     })
+}
+
+/// Whether a line of a pipeline freezes stages by their number.
+fn pipeline_freezes(files: &Files, name: &str) -> bool {
+    let mut declared = files.root_pipelines().filter(|one| one.name.text == name);
+    declared.any(|one| one.items.iter().any(|item| matches!(item, PipelineItem::Frozen(_))))
 }
 
 /// Values that the settings of a layout can have.

@@ -4,6 +4,7 @@ use crate::tune::{Candidate, Counts, LEFT_OUT, Layout, Problem, Space, StepTime,
 use pipe_compiler::cluster::unmodelled::OF_EXPERTS;
 use pipe_compiler::report::cluster::RatesReport;
 use pipe_compiler::report::{Finding, Report, time};
+use pipe_schedule::units::Ticks;
 use serde::Serialize;
 
 /// Name and version of this form.
@@ -287,7 +288,8 @@ impl TuneReport {
         }));
         if let Some(best) = best {
             self.lower_bound = Some(time(found.bound));
-            self.gap = Some(best.0 as f64 / (found.bound.0 as f64).max(f64::MIN_POSITIVE) - 1.0);
+            let gap = best.0 as f64 / found.bound.0 as f64 - 1.0;
+            self.gap = (found.bound > Ticks::ZERO).then_some(gap);
         }
         self.complete = found.is_complete;
         self.node_orders_complete = found.are_orders_best;

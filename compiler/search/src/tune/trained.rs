@@ -83,7 +83,7 @@ impl Trained {
             said.insert("offload", format!("offload {}", keeping.offload));
         }
         let mut edits: Vec<Edit> = self.others.iter().map(|span| Edit { span: *span, text: String::new() }).collect();
-        let mut behind = self.declared.name.span;
+        let mut schedule = self.declared.name.span;
         for item in &self.declared.items {
             let (span, text) = match item {
                 PipelineItem::Config(call) => {
@@ -98,7 +98,7 @@ impl Trained {
                 }
                 PipelineItem::Microbatches { count, .. } => (count.span, layout.microbatches.to_string()),
                 PipelineItem::Schedule(call) => {
-                    behind = call.span;
+                    schedule = call.span;
                     (call.span, variant.call())
                 }
                 PipelineItem::Cut { span, .. } => (*span, String::new()),
@@ -112,16 +112,17 @@ impl Trained {
             edits.push(Edit { span, text });
         }
         edits.extend(self.moved_files());
-        let more: String = said.into_values().map(|line| format!("\n    {line}")).collect();
-        match edits.iter_mut().find(|edit| edit.span == behind) {
-            Some(schedule) => schedule.text += &more,
-            None => edits.push(Edit { span: Span { start: behind.end, ..behind }, text: more }),
-        }
-        for edit in edits.iter_mut().filter(|edit| edit.text.is_empty()) {
+        // Above the schedule, so that a comment beside it stays there.
+        let more: String = said.into_values().map(|line| format!("{line}\n    ")).collect();
+        let line = self.text[..schedule.start as usize].rfind("schedule").and_then(|start| u32::try_from(start).ok());
+        let start = line.unwrap_or(schedule.start);
+        edits.push(Edit { span: Span { start, end: start, ..schedule }, text: more });
+        for edit in edits.iter_mut().filter(|edit| edit.text.is_empty() && edit.span.start < edit.span.end) {
             edit.span = whole_line(&self.text, edit.span);
         }
         let text = edited(&self.text, &edits);
-        format(self.declared.name.span.file, &text).unwrap_or(text)
+        let text = without_header(&text);
+        format(self.declared.name.span.file, text).unwrap_or_else(|_| text.to_owned())
     }
 
     /// Paths of data, tokenizer and initial weights, as the folder of what is written sees them.
@@ -146,11 +147,24 @@ impl Trained {
     }
 }
 
+/// How the comment begins that says where a source comes from.
+pub const FOUND: &str = "Found by `pipec tune`";
+
+/// A text without what an earlier tuning said of it.
+fn without_header(text: &str) -> &str {
+    if !text.starts_with(&format!("// {FOUND}")) {
+        return text;
+    }
+    let header: usize = text.split_inclusive('\n').take_while(|line| line.starts_with("//")).map(str::len).sum();
+    text[header..].trim_start_matches('\n')
+}
+
 /// The settings of the model.
 fn brackets(problem: &Problem, candidate: &Candidate) -> String {
     let settings = &problem.transformer.settings;
+    let lora = if settings.lora > 0 { format!(", lora = {}", settings.lora) } else { String::new() };
     let parallel = if candidate.keeping.sequence_parallel { ", sequence_parallel = 1" } else { "" };
-    format!("(sequence = {}, rows = {}{parallel})", settings.sequence, candidate.layout.rows)
+    format!("(sequence = {}, rows = {}{parallel}{lora})", settings.sequence, candidate.layout.rows)
 }
 
 /// Times a candidate and counts its bytes: all of its arenas, where it does not fit.
@@ -178,6 +192,11 @@ pub(super) fn evaluate(
         return Err("it has no program".to_owned());
     };
     let fits = compilation.program.is_some();
+    let most = program.devices.iter().map(|device| device.arena).max().unwrap_or_default();
+    if let Some(limit) = compilation.diagnostics.iter().find(|_| !fits && most <= problem.limit) {
+        // Another limit than the bytes of a device.
+        return Err(limit.message.clone());
+    }
     let held = program.devices.iter().map(|device| if fits { device.peak } else { device.arena });
     let (device, bytes) = (0..)
         .map(DeviceId)

@@ -72,7 +72,8 @@ pub(crate) struct Arguments {
     /// Optimizer steps in all, instead of the pipeline's (1, or one window, where it names none)
     #[arg(long, value_name = "N", value_parser = whole_number::<u64>(1..=u64::MAX))]
     steps: Option<u64>,
-    /// Compiles for these machines, as `pipec check --cluster` does: for what `pipec tune` wrote, the program that it chose
+    /// Compiles for these machines, as `pipec check --cluster` does: of what `pipec tune` wrote, the program that it
+    /// chose
     #[arg(long, value_name = "PATH")]
     cluster: Option<PathBuf>,
     /// Writes what ran when as trace-event JSON, for Perfetto

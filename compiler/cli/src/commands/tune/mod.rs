@@ -19,7 +19,7 @@ use pipe_schedule::units::Ticks;
 use pipe_search::Workers;
 use pipe_search::tune::report::TuneReport;
 use pipe_search::tune::{
-    Candidate, LEFT_OUT, Problem, TuneProgress, TuneRequest, TuneResult, analysis, problem, space, tune,
+    Candidate, FOUND, LEFT_OUT, Problem, TuneProgress, TuneRequest, TuneResult, analysis, problem, space, tune,
 };
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::source::Sources;
@@ -105,6 +105,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         Err(found) => return arguments.reject(&found, &sources),
     };
     if let Some(path) = &arguments.output {
+        arguments.apart(path, &problem, &folder)?;
         beside(path, &problem, &folder)?;
         if let Some(trained) = &mut problem.trained {
             trained.folder = seen_from(path, &folder);
@@ -169,7 +170,11 @@ fn seen_from(file: &Path, folder: &Path) -> String {
     let absolute = |path: &Path| std::path::absolute(Path::new(".").join(path)).unwrap_or_else(|_| path.to_owned());
     let (own, other) = (absolute(file.parent().unwrap_or(Path::new(""))), absolute(folder));
     let seen = other.strip_prefix(&own).unwrap_or(&other);
-    if seen.as_os_str().is_empty() { String::new() } else { format!("{}/", seen.display()) }
+    if seen.as_os_str().is_empty() {
+        String::new()
+    } else {
+        format!("{}/", seen.display().to_string().trim_end_matches('/'))
+    }
 }
 
 fn milliseconds(time: Ticks) -> f64 {
@@ -273,6 +278,28 @@ impl Arguments {
         Ok(())
     }
 
+    /// Fails if what is to be written would replace what is read, or would not find what it imports.
+    fn apart(&self, path: &Path, problem: &Problem, folder: &Path) -> Result<(), Failure> {
+        let config = folder.join(&problem.transformer.config.path);
+        let own = [Path::new(&self.target.target), &config, &self.cluster];
+        let whole = |path: &Path| path.canonicalize().ok();
+        let is_read = |other: &Path| whole(path).is_some_and(|path| whole(other) == Some(path));
+        if let Some(other) = own.into_iter().chain(self.profile.as_deref()).find(|other| is_read(other)) {
+            let message =
+                format!("`-o {}` would replace {}, which is read: name another file", path.display(), other.display());
+            return Err(Failure::Usage(message));
+        }
+        let imported = problem.read.keys().find(|name| **name != problem.transformer.config.path);
+        if let Some(name) = imported.filter(|_| !seen_from(path, folder).is_empty()) {
+            let message = format!(
+                "the target imports `{name}`, which is not beside `{}`: write to the target's folder",
+                path.display()
+            );
+            return Err(Failure::Usage(message));
+        }
+        Ok(())
+    }
+
     /// What is asked for, beside the target.
     fn asked(&self) -> TuneRequest {
         TuneRequest { batch: self.batch, schedules: self.schedules.clone(), may_offload: self.may_offload }
@@ -314,7 +341,7 @@ impl Arguments {
         let file = self.output.as_ref().map_or_else(|| "best.pipe".to_owned(), |path| path.display().to_string());
         let rates = self.profile.as_ref().map_or_else(String::new, |path| format!(" --rates {}", path.display()));
         let comment = format!(
-            "Found by `pipec tune` for {cluster}: a step of {} rows takes {}, and {} holds {} of {}.\n\n    pipec check {file} --cluster {cluster}{rates}",
+            "{FOUND} for {cluster}: a step of {} rows takes {}, and {} holds {} of {}.\n\n    pipec check {file} --cluster {cluster}{rates}",
             problem.batch,
             duration(best.step),
             format_args!("d{}", best.device),

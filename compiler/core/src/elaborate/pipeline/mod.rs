@@ -240,7 +240,6 @@ pub(super) fn elaborate(
         model,
         transformer,
         tensor,
-        data: data.map_or(1, |(pipelines, _)| pipelines),
         memory: devices.memory,
         host: devices.host,
         speeds: devices.speeds,
@@ -255,7 +254,9 @@ pub(super) fn elaborate(
     offload::check(asked, schedule.as_ref(), Some(&pipeline), &mut report);
     // A line of the text can move; what the caller asks for is not in it.
     let config = items.config.filter(|_| items.zero.is_some() && request.zero.is_none());
-    zero::check(divided, schedule.as_ref(), (Some(&pipeline), config), &mut report);
+    if items.data.is_none() || data.is_some() {
+        zero::check(divided, schedule.as_ref(), (Some(&pipeline), config), &mut report);
+    }
     check_clip_norm(items.train.map_or(&[], |(settings, _)| settings), schedule.as_ref(), &mut report);
     tensor::check(&pipeline, schedule.as_ref(), (items.config, items.tensor.is_some()), &mut report);
     match schedule {

@@ -4,7 +4,7 @@ use super::degrees::Placed;
 use crate::elaborate::Request;
 use pipe_ir::graph::DType;
 use pipe_model::pipeline::ModelCall;
-use pipe_model::transformer::{GraphCall, Layers, Transformer, check, graph, read, settings};
+use pipe_model::transformer::{GraphCall, Layers, SETTINGS_OF_GRAPH, Transformer, check, graph, read, settings};
 use pipe_syntax::ast::Call;
 use pipe_syntax::diagnostic::{Code, Diagnostic, Edit};
 use pipe_syntax::expr::arguments::{Callee, bind};
@@ -54,10 +54,7 @@ pub(super) fn graph_call(
     let (file, text) = files.config(&call.name.text)?;
     let settings = settings(call, &request.settings, parameters).map_err(|found| report.extend(found)).ok();
     let (settings, places) = settings?;
-    for (name, place) in places
-        .iter()
-        .filter(|(name, _)| !matches!(**name, "sequence" | "rows" | "tensor" | "sequence_parallel" | "data" | "lora"))
-    {
+    for (name, place) in places.iter().filter(|(name, _)| !SETTINGS_OF_GRAPH.contains(name)) {
         let message = format!("`{name}` describes a job of Megatron-LM, but with `train` pipec runs the model itself");
         let error = Diagnostic::error(Code::UnusableConfig, place.value, "of no effect", message);
         let edit = place.cut.map(|span| Edit { span, text: String::new() });

@@ -84,6 +84,10 @@ pub(super) fn check(
     } else if !schedule.placement.stages().any(|stage| schedule.placement.has_replicas(stage)) {
         let message =
             format!("no stage of `{}` lives on several devices, so there is nothing to divide", schedule.name);
-        refuse("among one", message, "use a schedule with replicas, such as `dp_1f1b` or `chimera`, or leave it out");
+        refuse(
+            "among one",
+            message,
+            "write `data 2`, or use a schedule with replicas, such as `chimera`; or leave it out",
+        );
     }
 }

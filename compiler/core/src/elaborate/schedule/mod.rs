@@ -252,6 +252,7 @@ impl<'a> Writer<'a> {
             block,
             frozen: Frozen::default(),
             reorder: items.reorder,
+            pipelines: 1,
         };
         if !self.parts.lanes().is_empty() {
             // What is on a lane has no weights.
