@@ -21,8 +21,8 @@ pub(crate) struct Evaluated {
     pub(crate) steps: u64,
 }
 
-/// Does steps of a forward-only run, perhaps shown on a terminal, and counts the microbatches that are to count. All ranks do it at once; the first
-/// one has the result. Fails if a device fails.
+/// Does steps of a forward-only run, perhaps shown on a terminal, and counts the microbatches that are to count. All
+/// ranks do it at once; the first one has the result. Fails if a device fails.
 pub(crate) fn evaluate(run: &mut Run, order: Option<&InOrder>, steps: u64, shown: bool) -> Result<Evaluated, RunError> {
     let n_slices = u64::from(run.program().n_slices.max(1));
     let microbatches = u64::from(run.program().microbatches_of_step()) / n_slices;
