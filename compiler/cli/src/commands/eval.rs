@@ -271,7 +271,7 @@ impl Arguments {
                 None
             }
         };
-        let evaluated = evaluate(&mut run, order.as_ref(), steps)?;
+        let evaluated = evaluate(&mut run, order.as_ref(), steps, !session.is_quiet())?;
         Ok((step, evaluated))
     }
 }

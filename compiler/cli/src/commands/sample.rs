@@ -12,7 +12,7 @@ use pipe_runtime::tokenizer::Tokenizer;
 use pipe_syntax::source::Sources;
 use serde::Serialize;
 use std::borrow::Cow;
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 const EXAMPLES: &str = "\
@@ -20,7 +20,7 @@ Examples:
   pipec sample examples/shakespeare.pipe --prompt \"To be\" --tokens 200
   pipec sample examples/shakespeare.pipe --temperature 0          # the most likely token, always
   pipec sample x.pipe --checkpoint checkpoints/x/step-00000300.5aed06ae02a0.safetensors --seed 2
-  pipec sample published.pipe --prompt \"Once\"   # `model \"config.json\"` with `init`, and no checkpoint
+  pipec sample published.pipe --prompt \"Once\" --stop \"<|endoftext|>\"   # with the weights of `init`
 
 Reads the newest checkpoint of the pipeline, as `pipec run --resume` does, or else the weights that
 `init` names. The model sees as many tokens as a row has: of a longer text, the last ones.
@@ -51,6 +51,9 @@ pub(crate) struct Arguments {
     /// Of the draws: the same seed writes the same text
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole_number::<u64>(0..=u64::MAX))]
     seed: u64,
+    /// End where this text has come
+    #[arg(long, value_name = "TEXT")]
+    stop: Option<String>,
     /// A checkpoint, or a folder: its newest checkpoint [default: that of the pipeline]
     #[arg(long, value_name = "PATH")]
     checkpoint: Option<PathBuf>,
@@ -181,6 +184,15 @@ impl Writer {
     }
 }
 
+/// Writes a piece of text. Whether anybody reads it.
+fn told(text: &str) -> Result<bool, Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        written => written.map(|()| true).map_err(|error| Failure::Io("standard output".to_owned(), error)),
+    }
+}
+
 /// As a terminal shows it: what would move the cursor or change colours is replaced.
 fn shown(text: &str) -> Cow<'_, str> {
     let is_plain = |character: char| !character.is_control() || matches!(character, '\n' | '\t');
@@ -269,10 +281,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
         let token = sampler.choose(&predictor.logits(&tokens).map_err(usage)?);
         tokens.push(i32::try_from(token).unwrap_or(i32::MAX));
         let more = writer.text(&tokens[tokens.len() - 1..], number == *n_tokens);
-        if streams {
-            print(&shown(&more))?;
-        }
         text += &more;
+        // Whoever read it may have gone, as in `pipec sample .. | head`.
+        if streams && !told(&shown(&more))? {
+            return Ok(Outcome::Accepted);
+        }
+        if arguments.stop.as_ref().is_some_and(|stop| text.contains(stop)) {
+            break;
+        }
     }
     if streams {
         print("\n")?;

@@ -1,11 +1,13 @@
 //! Evaluation: the loss of a program that only runs forward.
 
 use super::tokens_per_step;
+use indicatif::ProgressBar;
 use pipe_ir::verify::Verified;
 use pipe_runtime::checkpoint::{self, CheckpointError};
 use pipe_runtime::data::Data;
 use pipe_runtime::windows::InOrder;
 use pipe_runtime::{Backend, Options, Run, RunError};
+use std::io::IsTerminal;
 use std::sync::Arc;
 
 /// What weights lose.
@@ -19,22 +21,25 @@ pub(crate) struct Evaluated {
     pub(crate) steps: u64,
 }
 
-/// Does steps of a forward-only run, and counts the microbatches that are to count. All ranks do it at once; the first
-/// one has the result. Fails if a device fails.
-pub(crate) fn evaluate(run: &mut Run, order: Option<&InOrder>, steps: u64) -> Result<Evaluated, RunError> {
+/// Does steps of a forward-only run, perhaps shown on a terminal, and counts the microbatches that are to count. All
+/// ranks do it at once; the first one has the result. Fails if a device fails.
+pub(crate) fn evaluate(run: &mut Run, order: Option<&InOrder>, steps: u64, shown: bool) -> Result<Evaluated, RunError> {
     let n_slices = u64::from(run.program().n_slices.max(1));
     let microbatches = u64::from(run.program().microbatches_of_step()) / n_slices;
     let counted = order.map_or(steps.saturating_mul(microbatches), InOrder::counted);
     let tokens = tokens_per_step(run.program()) / microbatches.max(1);
     let (mut sum, mut count) = (0.0, 0_u64);
+    let bar = if shown && std::io::stderr().is_terminal() { ProgressBar::new(steps) } else { ProgressBar::hidden() };
     for step in 0..steps {
         let report = run.step(step)?;
+        bar.inc(1);
         let is_counted = |microbatch: u32| step * microbatches + u64::from(microbatch) / n_slices < counted;
         for (_, loss) in report.losses.iter().filter(|(microbatch, _)| is_counted(microbatch.0)) {
             sum += loss;
             count += 1;
         }
     }
+    bar.finish_and_clear();
     Ok(Evaluated { loss: sum / count.max(1) as f64, tokens: counted.saturating_mul(tokens), steps })
 }
 
@@ -65,6 +70,6 @@ impl Validator {
     pub(crate) fn loss(&mut self, of: &Run) -> Result<f64, CheckpointError> {
         checkpoint::copy_weights(of, &mut self.run)?;
         let steps = self.order.map_or(1, |order| order.steps);
-        Ok(evaluate(&mut self.run, self.order.as_ref(), steps)?.loss)
+        Ok(evaluate(&mut self.run, self.order.as_ref(), steps, false)?.loss)
     }
 }
