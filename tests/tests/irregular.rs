@@ -149,7 +149,19 @@ fn irregular_orders_run_and_learn_what_one_device_learns() {
     let others: Vec<_> = tally.refused.iter().filter(|(code, _)| **code != "memory-exceeded").collect();
     assert!(others.is_empty(), "what can run is refused: {others:?}");
     assert!(tally.accepted * 4 > tally.drawn * 3, "{tally:#?}");
-    tally.has_every(&["memory", "offload", "pair", "recompute", "replicas", "skip", "slices", "split", "tie", "zero"]);
+    tally.has_every(&[
+        "clip",
+        "memory",
+        "offload",
+        "pair",
+        "recompute",
+        "replicas",
+        "skip",
+        "slices",
+        "split",
+        "tie",
+        "zero",
+    ]);
     tally.has_every(&["gather", "reduce", "update"]);
 }
 

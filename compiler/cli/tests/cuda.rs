@@ -133,6 +133,16 @@ fn replicas_and_their_shares_agree() {
     check("chimera", &source("f32", 2, 4, "chimera"), (3, SINGLE), &["2"]);
 }
 
+/// The norm of gradients, over replicas and members; masks of dropout; and the z-loss, over parts of the logits.
+#[test]
+fn clipped_gradients_and_masks_agree() {
+    for (name, line) in [("clip-shares", "dp_1f1b(replicas = 2) zero 1"), ("clip-members", "1f1b tensor 2")] {
+        let text = source("f64", 2, 4, line).replace("steps 20", "steps 20 clip_norm 0.05");
+        let text = text.replace("vocab = 17", "dropout = 0.2, z_loss = 0.01, vocab = 18");
+        check(name, &text, (3, DOUBLE), &["1", "2"]);
+    }
+}
+
 #[test]
 fn state_and_activations_with_the_host_agree() {
     for what in ["optimizer, parameters", "activations"] {

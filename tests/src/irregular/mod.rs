@@ -72,7 +72,7 @@ pub fn orders(seed: u64) -> Result<Drawn, String> {
     };
     let model = Model::draw(shape.stages, shares[..slices].iter().sum(), true, dice);
     let precision = one_of(&["f64", "f64", "f64", "f32", "bf16"], dice);
-    let (train, has_state) = training(precision, dice);
+    let (mut train, has_state) = training(precision, dice);
     let probe = probe(&model, &shape, &train);
     let graph = graph(&probe)?;
     let stages = Stages::draw(&shape, dice);
@@ -86,6 +86,10 @@ pub fn orders(seed: u64) -> Result<Drawn, String> {
     // Updates with a place need the whole state of their weights on the device.
     let has_update = features.contains("update");
     let most = if has_update { 2 } else { 4 };
+    if !has_update && dice.below(3) == 0 {
+        train = train.replace("steps 4", "steps 4 clip_norm 0.05");
+        features.insert("clip");
+    }
     let zero = if stages.some_on_several() { dice.below(most) } else { 0 };
     if zero > 0 {
         let _ = writeln!(lines, "zero {zero}");

@@ -26,7 +26,7 @@ layer dense(width) {
 }
 layer plain() {
     input x
-    output x * 0.5 + tanh(x)
+    output dropout(x, 0.3) * 0.5 + tanh(x)
 }
 layer attend(width) {
     input x

@@ -72,6 +72,10 @@ fn write_step(
         for (lane, ran) in report.spans.iter().map(|ran| (0, ran)).chain(lanes) {
             let queue = DeviceId::from_index(device.index() + lane * program.devices.len());
             let exec = program.exec(ran.exec);
+            // Sums of squares are no updates; what devices do together with them is seen below.
+            if exec.is_squares() {
+                continue;
+            }
             let microbatch = (exec.kind != TaskKind::Update).then_some(ran.microbatch.0);
             let name = task_name(exec.kind, exec.stage.0, microbatch, program.n_slices);
             let arguments = TaskArguments {

@@ -32,7 +32,9 @@ pub(crate) fn of_report(program: &Program, step: &StepReport) -> Step {
         let task = Task { kind: exec.kind, stage: exec.stage, microbatch: span.microbatch };
         MeasuredSteps { task, start: span.start.0, end: span.end.0 }
     };
-    step.devices.iter().map(|device| device.spans.iter().map(ran).collect()).collect()
+    // Sums of squares are neither tasks nor updates.
+    let is_meant = |span: &&pipe_runtime::Span| !program.exec(span.exec).is_squares();
+    step.devices.iter().map(|device| device.spans.iter().filter(is_meant).map(ran).collect()).collect()
 }
 
 /// What the tasks of each stage and kind took on average.

@@ -55,10 +55,16 @@ pub(super) fn squares(program: &Program, exec: &Exec) -> Result<(), String> {
 /// Gradients that an update uses: those of a stage, perhaps of a chunk of its weights.
 type Part = (StageId, Option<ValueId>, Option<(u32, Bytes, Bytes, Option<GroupId>)>);
 
-fn part(program: &Program, exec: &Exec) -> Part {
-    let mut values = exec.operands.iter().map(|operand| operand.value);
-    let gradients = values.find(|value| program.value(*value).kind == ValueKind::ParameterGradients);
-    (exec.stage, gradients, exec.chunk.map(|chunk| (chunk.number, chunk.from, chunk.to, chunk.group)))
+/// None of executables that are neither. Rows that there are not are found where the executable is judged.
+fn part(program: &Program, exec: &Exec) -> Option<Part> {
+    if !matches!(exec.body, Body::Optimizer | Body::Squares) {
+        return None;
+    }
+    let is_gradient = |value: &ValueId| {
+        program.values.get(value.index()).is_some_and(|row| row.kind == ValueKind::ParameterGradients)
+    };
+    let gradients = exec.operands.iter().map(|operand| operand.value).find(is_gradient);
+    Some((exec.stage, gradients, exec.chunk.map(|chunk| (chunk.number, chunk.from, chunk.to, chunk.group))))
 }
 
 /// Checks that updates and sums of squares belong together.
@@ -66,14 +72,12 @@ pub(super) fn check(program: &Program, report: &mut Report) {
     let is_clipped = program.training.as_ref().is_some_and(|training| training.clip_norm.is_some());
     // Of each part: how many executables update it, and how many add up its squares.
     let mut counts: BTreeMap<Part, [u32; 2]> = BTreeMap::new();
-    for exec in program.execs.iter().filter(|exec| matches!(exec.body, Body::Optimizer | Body::Squares)) {
-        counts.entry(part(program, exec)).or_default()[usize::from(exec.is_squares())] += 1;
+    for exec in &program.execs {
+        let Some(part) = part(program, exec) else { continue };
+        counts.entry(part).or_default()[usize::from(exec.is_squares())] += 1;
     }
     for (index, exec) in program.execs.iter().enumerate() {
-        let Some([updates, squares]) = counts.get(&part(program, exec)).filter(|_| exec.kind == TaskKind::Update)
-        else {
-            continue;
-        };
+        let Some([updates, squares]) = part(program, exec).and_then(|part| counts.get(&part)) else { continue };
         let place = Place::Exec(u32::try_from(index).unwrap_or(u32::MAX));
         if exec.is_squares() && *updates != 1 {
             report.error(place, format!("its gradients have {updates} updates"));
