@@ -40,7 +40,7 @@ pub(super) fn values(program: &Program) -> Result<(), String> {
 pub(super) fn squares(program: &Program, exec: &Exec) -> Result<(), String> {
     let kind = |position: usize| {
         let operand = exec.operands.get(position)?;
-        Some((program.value(operand.value).kind, operand.access))
+        Some((program.values.get(operand.value.index())?.kind, operand.access))
     };
     let expected = [(ValueKind::ParameterGradients, Access::Read), (ValueKind::GradientNorm, Access::Update)];
     if exec.operands.len() != 2 || [kind(0), kind(1)] != expected.map(Some) {
