@@ -54,6 +54,11 @@ def rope(theta):
     return {"rope_type": "default", "rope_theta": theta}
 
 
+def yarn(theta, **more):
+    scaled = {"rope_type": "yarn", "rope_theta": theta, "factor": 4.0, "original_max_position_embeddings": 16}
+    return scaled | more
+
+
 # For each family: the seed of its tokens and weights, then its configuration.
 FAMILIES = {
     "gpt2": (1, lambda: config(transformers.GPT2Config, n_inner=24)),
@@ -178,6 +183,39 @@ FAMILIES = {
             routed_scaling_factor=2.5,
             num_mtp_layers=0,
             rms_norm_eps=1e-5,
+        ),
+    ),
+    "qwen3_yarn": (
+        71,
+        lambda: config(
+            transformers.Qwen3Config,
+            num_key_value_heads=2,
+            head_dim=8,
+            rope_parameters=yarn(1000.0, beta_fast=2.0, beta_slow=0.1),
+        ),
+    ),
+    "deepseek_v3_yarn": (
+        13,
+        lambda: config(
+            transformers.DeepseekV3Config,
+            num_key_value_heads=4,
+            q_lora_rank=8,
+            kv_lora_rank=8,
+            qk_nope_head_dim=4,
+            qk_rope_head_dim=4,
+            v_head_dim=4,
+            first_k_dense_replace=1,
+            moe_intermediate_size=12,
+            n_routed_experts=4,
+            num_experts_per_tok=2,
+            n_shared_experts=1,
+            n_group=2,
+            topk_group=1,
+            norm_topk_prob=True,
+            routed_scaling_factor=2.5,
+            num_mtp_layers=0,
+            rms_norm_eps=1e-5,
+            rope_parameters=yarn(10000.0, mscale=1.0, mscale_all_dim=0.8, beta_fast=32.0, beta_slow=1.0),
         ),
     ),
 }

@@ -7,11 +7,12 @@
 use super::Settings;
 use super::config::Config;
 use super::families::{LARGE, Reader, SIZES};
+use super::rotation::magnitude;
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::expr::number::Number;
 use pipe_syntax::fraction::Fraction;
 use pipe_syntax::source::FileId;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Families that have a graph.
@@ -172,7 +173,7 @@ pub fn graph(file: FileId, path: &str, text: &str, settings: &Settings) -> Resul
 }
 
 /// Numbers by parameter.
-struct Arguments(BTreeMap<String, Number>);
+pub(super) struct Arguments(BTreeMap<String, Number>);
 
 impl Arguments {
     fn sizes(sizes: &[(&str, u64)]) -> Self {
@@ -180,7 +181,7 @@ impl Arguments {
         Self(sizes.iter().map(|(name, size)| ((*name).to_owned(), whole(*size))).collect())
     }
 
-    fn set(&mut self, name: &str, number: Number) {
+    pub(super) fn set(&mut self, name: &str, number: Number) {
         self.0.insert(name.to_owned(), number);
     }
 
@@ -219,47 +220,13 @@ impl Reader<'_> {
     }
 
     /// A number, exact where it is short.
-    fn number(&mut self, key: &str, default: f64) -> Number {
+    pub(super) fn number(&mut self, key: &str, default: f64) -> Number {
         let Some((_, written)) = self.object.get(&[key]) else { return exact(default) };
         match written.text.parse::<f64>() {
             Ok(value) if value.is_finite() && value >= 0.0 => exact(value),
             _ => {
                 self.refuse(&[key], format!("`{key}` must be a number that is not negative"));
                 exact(default)
-            }
-        }
-    }
-
-    /// How positions rotate, from `rope_parameters`, or from `rope_theta` and `rope_scaling` of older files.
-    fn rotation(&mut self, arguments: &mut Arguments, theta: f64) {
-        let key = ["rope_parameters", "rope_scaling"].into_iter().find(|key| self.object.get(&[key]).is_some());
-        let own: Map<String, Value> =
-            key.and_then(|key| serde_json::from_str(self.object.get(&[key])?.1.text).ok()).unwrap_or_default();
-        let of = |name: &str| own.get(name).and_then(Value::as_f64);
-        let written = self.number("rope_theta", theta);
-        arguments.set("theta", of("rope_theta").map_or(written, exact));
-        let kind = own.get("rope_type").or_else(|| own.get("type")).and_then(Value::as_str).unwrap_or("default");
-        let sizes = match kind {
-            "default" => return,
-            // All frequencies, as if none turned fast enough to stay.
-            "linear" => [of("factor"), Some(1e9), Some(2e9), Some(1.0)],
-            "llama3" => {
-                let keys = ["factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"];
-                keys.map(of)
-            }
-            _ => {
-                let message = format!("rotary positions of the type `{kind}` are not supported");
-                let help = "`default`, `linear` and `llama3` are supported".to_owned();
-                return self.refuse_with(&[key.unwrap_or("rope_parameters")], message, help);
-            }
-        };
-        for (name, value) in ["factor", "low", "high", "original"].into_iter().zip(sizes) {
-            match value {
-                Some(value) if value > 0.0 => arguments.set(name, exact(value)),
-                _ => {
-                    let message = format!("`{kind}` positions need a number for each of their settings");
-                    return self.refuse(&[key.unwrap_or("rope_parameters")], message);
-                }
             }
         }
     }
@@ -367,7 +334,11 @@ impl Reader<'_> {
         arguments.flag("tied", config.is_tied);
         let epsilon = self.number("rms_norm_eps", if family == "mixtral" { 1e-5 } else { 1e-6 });
         arguments.set("epsilon", epsilon);
-        self.rotation(&mut arguments, if family == "mixtral" { 1e6 } else { 1e4 });
+        let rotated = match family {
+            "deepseek_v2" | "deepseek_v3" => self.whole(&["qk_rope_head_dim"], 64, SIZES),
+            _ => config.head_dim,
+        };
+        self.rotation(&mut arguments, (if family == "mixtral" { 1e6 } else { 1e4 }, rotated));
         arguments
     }
 
@@ -383,8 +354,14 @@ impl Reader<'_> {
         self.only("scoring_func", if is_v3 { &["sigmoid"] } else { &["softmax"] });
         self.only("moe_layer_freq", &["1"]);
         let mut arguments = self.common(&config, family, settings);
-        if arguments.0.contains_key("factor") {
-            self.refuse(&["rope_parameters", "rope_scaling"], "scaled positions cannot be computed here".to_owned());
+        if arguments.0.contains_key("original") {
+            let message = "only `default` and `yarn` positions can be computed here".to_owned();
+            self.refuse(&["rope_parameters", "rope_scaling"], message);
+        }
+        // (0.1 * mscale_all_dim * log(factor) + 1)^2, which scores are multiplied with.
+        let focus = self.rotation_setting("mscale_all_dim").unwrap_or_default();
+        if let (true, Some(factor)) = (focus > 0.0, self.rotation_setting("factor")) {
+            arguments.set("focus", exact(magnitude(factor, focus).powi(2)));
         }
         let query_rank = self.object.get(&["q_lora_rank"]).map_or(0, |_| self.whole(&["q_lora_rank"], 1_536, SIZES));
         let experts = self.whole(&["n_routed_experts"], if is_v3 { 256 } else { 64 }, 0..=1 << 16);
@@ -430,7 +407,7 @@ impl Reader<'_> {
 
 /// A number as a fraction, where it is whole.
 #[expect(clippy::cast_possible_truncation, reason = "it is whole and small")]
-fn exact(value: f64) -> Number {
+pub(super) fn exact(value: f64) -> Number {
     if value.fract() == 0.0 && value.abs() < 1e15 {
         Number::Exact(Fraction::whole(value as i64))
     } else {

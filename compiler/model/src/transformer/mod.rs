@@ -20,6 +20,7 @@ mod flops;
 mod graph;
 mod json;
 mod layout;
+mod rotation;
 mod settings;
 mod stages;
 mod weights;
