@@ -22,7 +22,7 @@ fn products(program: &Verified) -> Vec<Gemm> {
     let execs = program.program().execs.iter().filter(|exec| exec.kind != TaskKind::Update);
     let kernels = execs.flat_map(|exec| match &exec.body {
         Body::Graph(graph) => plan(graph).kernels,
-        Body::Abstract | Body::Optimizer => Vec::new(),
+        Body::Abstract | Body::Optimizer | Body::Squares => Vec::new(),
     });
     let gemms = kernels.filter_map(|kernel| if let Kernel::Gemm(gemm) = kernel { Some(gemm) } else { None });
     gemms.collect()
