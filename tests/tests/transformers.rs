@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Folders of the reference models.
-const FAMILIES: [&str; 12] = [
+const FAMILIES: [&str; 14] = [
     "gpt2",
     "llama2",
     "llama3",
@@ -30,6 +30,8 @@ const FAMILIES: [&str; 12] = [
     "qwen2_moe",
     "deepseek_v2",
     "deepseek_v3",
+    "qwen3_yarn",
+    "deepseek_v3_yarn",
 ];
 
 /// Devices, and what runs on them.

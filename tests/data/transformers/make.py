@@ -195,7 +195,7 @@ FAMILIES = {
         ),
     ),
     "deepseek_v3_yarn": (
-        13,
+        21,
         lambda: config(
             transformers.DeepseekV3Config,
             num_key_value_heads=4,

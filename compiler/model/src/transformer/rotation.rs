@@ -23,8 +23,8 @@ impl Reader<'_> {
         self.rotation_of_file().1.get(name).and_then(Value::as_f64)
     }
 
-    /// What a model of `std.models.llama` takes for it. `theta` stands where the file says nothing, and `width` elements
-    /// of a head rotate.
+    /// What a model of `std.models.llama` takes for it. `theta` stands where the file says nothing, and `width`
+    /// elements of a head rotate.
     pub(super) fn rotation(&mut self, arguments: &mut Arguments, (theta, width): (f64, u64)) {
         let (key, own) = self.rotation_of_file();
         let of = |name: &str| own.get(name).and_then(Value::as_f64);
@@ -68,7 +68,7 @@ pub(super) fn magnitude(factor: f64, times: f64) -> f64 {
     if factor <= 1.0 { 1.0 } else { 0.1 * times * factor.ln() + 1.0 }
 }
 
-/// Of pairs from `ramp_start` to `ramp_end` on, more and more is slowed down; `strength` is what is turned multiplied with.
+/// Pairs are slowed down more and more from `ramp_start` to `ramp_end`; what is turned is multiplied with `strength`.
 fn yarn(
     of: &dyn Fn(&str) -> Option<f64>,
     (theta, width): (f64, u64),
