@@ -1,9 +1,12 @@
 //! `data`: pipelines side by side learn what one device learns, beside all that pipelines can do.
 
+use pipe_compiler::{Request, elaborate};
 use pipe_ir::instruction::Instruction;
 use pipe_ir::task::TaskKind;
+use pipe_tests::cases::{compile_text, read, root};
 use pipe_tests::learned::{apart, verified};
 use pipe_tests::slice::takes_all;
+use std::path::Path;
 
 const GPT: &str = "gpt(vocab = 24, hidden = 16, heads = 4, blocks = 2, sequence = 8, rows = 2)";
 const LLAMA: &str = "llama(vocab = 24, hidden = 16, heads = 4, blocks = 2, sequence = 8, rows = 2)";
@@ -51,4 +54,20 @@ fn pipelines_take_microbatches_in_turn() {
             }
         }
     }
+}
+
+/// What is said of one pipeline holds of each: units of activation memory, and which earlier microbatches stages read.
+#[test]
+fn each_pipeline_is_as_one_alone() {
+    let text =
+        "pipeline p { devices 2 data 3 microbatches 4 schedule 1f1b require peak <= 2 require peak <= 1 * 1f1b }";
+    let (compilation, _) = compile_text("x.pipe", text, Path::new("."), &Request::default());
+    assert!(compilation.report.ok, "{:#?}", compilation.diagnostics);
+    let example = root().join("examples/decode.pipe");
+    let settings = vec![("data".to_owned(), 2)];
+    let request = Request { choice: elaborate::Request { settings, ..Default::default() }, ..Request::default() };
+    let alone = compile_text("decode.pipe", &read(&example), Path::new("."), &Request::default()).0.report;
+    let several = compile_text("decode.pipe", &read(&example), Path::new("."), &request).0.report;
+    assert!(several.ok, "{:#?}", several.diagnostics);
+    assert_eq!(several.figures.makespan, alone.figures.makespan);
 }

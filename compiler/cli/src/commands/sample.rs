@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
     /// How many tokens are written
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = whole_number::<u64>(0..=u64::MAX))]
     tokens: u64,
-    /// Above 1 more is dared, below 1 less; at 0 the most likely token is taken
+    /// What logits are divided by: higher values are more random, and 0 takes the most likely token
     #[arg(long, value_name = "T", default_value_t = 1.0, value_parser = temperature, allow_negative_numbers = true)]
     temperature: f64,
     /// Choose among the most likely tokens that have this probability together

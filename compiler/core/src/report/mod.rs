@@ -73,6 +73,10 @@ pub struct Report {
     pub schedule: Option<String>,
     /// Name of the pipeline, where there is one.
     pub pipeline: Option<String>,
+    /// Of a model from a `config.json`, what is counted: `run`, the program that `pipec run` runs, or `megatron`, a
+    /// job of Megatron-LM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub counted: Option<&'static str>,
     /// Sizes.
     #[serde(flatten)]
     pub sizes: Sizes,
@@ -270,6 +274,11 @@ impl Report {
         self.schedule = Some(schedule.name.clone());
         self.activation = ActivationReport::all(schedule);
         self.pipeline = pipeline.map(|pipeline| pipeline.name.clone());
+        self.counted = pipeline.and_then(|pipeline| match (&pipeline.transformer, &pipeline.model) {
+            (Some(_), _) => Some("megatron"),
+            (None, Some(call)) => call.config.as_ref().map(|_| "run"),
+            (None, None) => None,
+        });
         self.sizes = Sizes {
             devices: Some(schedule.n_devices()),
             tensor: pipeline.map(Pipeline::members).filter(|members| *members > 1),

@@ -189,7 +189,7 @@ impl<'a> Assembly<'a, '_> {
         }
     }
 
-    /// Whether a word counts.
+    /// Whether a condition holds, or none is given.
     fn is_given(&mut self, given: Option<&ast::Expr>, names: &Environment) -> bool {
         let Some(given) = given else { return true };
         match names.number(given, &mut self.found) {

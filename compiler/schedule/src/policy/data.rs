@@ -28,7 +28,7 @@ impl Copies {
         (MicrobatchId(microbatch / self.0 * slices.count() + slices.slice(at)), microbatch % self.0)
     }
 
-    /// A device of one of them: next to the same device of the others.
+    /// The device of one of them that stands for this device, next to those of the others.
     fn device(self, device: DeviceId, copy: u32) -> DeviceId {
         DeviceId(device.0 * self.0 + copy)
     }

@@ -36,7 +36,7 @@ pub struct Trained {
     model: Call,
     /// How many layers there are to be cut at.
     pub n_layers: u64,
-    /// Where its folder is, seen from the folder of what is written: empty where both are the same, else with a `/`.
+    /// The path of its folder from the folder of what is written, with a `/` behind it; empty if both are the same.
     pub folder: String,
 }
 
@@ -125,7 +125,7 @@ impl Trained {
         format(self.declared.name.span.file, text).unwrap_or_else(|_| text.to_owned())
     }
 
-    /// Paths of data, tokenizer and initial weights, as the folder of what is written sees them.
+    /// Paths of data, tokenizer and initial weights, from the folder of what is written.
     fn moved_files(&self) -> impl Iterator<Item = Edit> {
         let settings = self.declared.items.iter().flat_map(|item| match item {
             PipelineItem::Train { settings, .. } => settings.as_slice(),
@@ -193,7 +193,9 @@ pub(super) fn evaluate(
     };
     let fits = compilation.program.is_some();
     let most = program.devices.iter().map(|device| device.arena).max().unwrap_or_default();
-    if let Some(limit) = compilation.diagnostics.iter().find(|_| !fits && most <= problem.limit) {
+    if let Some(limit) =
+        compilation.diagnostics.iter().find(|one| one.severity.is_error() && !fits && most <= problem.limit)
+    {
         // Another limit than the bytes of a device.
         return Err(limit.message.clone());
     }
@@ -222,5 +224,5 @@ pub(super) fn work((problem, trained): (&Problem, &Trained), request: &Request, 
     taken.map_or(Ticks::ZERO, |taken| Ticks(taken.time.0 - taken.time.0 / SLACK))
 }
 
-/// Of so much work one part may be missing where it is divided: times are rounded.
+/// The share of the work that rounding may take off where it is divided: one part of so many.
 const SLACK: u64 = 1_000;

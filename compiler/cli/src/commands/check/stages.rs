@@ -15,7 +15,15 @@ const CHANGES: usize = 10;
 
 /// What is said of the model.
 pub(crate) fn summary(report: &Report) -> Vec<Fact> {
-    let Some(model) = &report.account.model else { return Vec::new() };
+    let account = report.counted.map(|counted| match counted {
+        "run" => Fact::new("counted", "run", "what `pipec run` runs: tensor graphs, and all buffers of the program"),
+        _ => Fact::new(
+            "counted",
+            "megatron",
+            "a job of Megatron-LM; with `train` in the pipeline, what `pipec run` runs",
+        ),
+    });
+    let Some(model) = &report.account.model else { return account.into_iter().collect() };
     let mut sizes = vec![format!("{} parameters", grouped(model.parameters))];
     if model.total_devices > report.per_device.len() as u64 {
         let part = |name: &str, size: u64| (size > 1).then(|| format!("{name} {size}"));
@@ -25,6 +33,7 @@ pub(crate) fn summary(report: &Report) -> Vec<Fact> {
     }
     sizes.push(format!("{} tokens a step", grouped(model.tokens)));
     let mut lines = vec![Fact::new("model", model.family, sizes.join(", "))];
+    lines.extend(account);
     let fullest = report.per_device.iter().max_by_key(|row| (row.peak_bytes, std::cmp::Reverse(row.device)));
     lines.extend(fullest.filter(|row| !row.holds.is_empty()).map(contributors));
     lines

@@ -163,7 +163,7 @@ fn beside(path: &Path, problem: &Problem, folder: &Path) -> Result<Option<PathBu
     }
 }
 
-/// A folder as the folder of a file sees it, with a `/` behind it: empty where both are the same, absolute where it
+/// The path of a folder from the folder of a file, with a `/` behind it: empty if both are the same, absolute if it
 /// lies elsewhere.
 fn seen_from(file: &Path, folder: &Path) -> String {
     // The empty path is the working directory.
