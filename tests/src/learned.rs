@@ -52,28 +52,53 @@ pub fn learned(program: &Arc<Verified>, stress: Option<u64>) -> Learned {
     Learned { losses, tensors: tensors.map(|own| (own.name, decode(own.ty.dtype, &own.data))).collect() }
 }
 
+/// How far apart two lists of numbers are, by the largest number of the first.
+fn distance(one: &[f64], other: &[f64]) -> f64 {
+    assert_eq!(one.len(), other.len());
+    let largest = one.iter().fold(f64::MIN_POSITIVE, |most, x| most.max(x.abs()));
+    one.iter().zip(other).fold(0.0_f64, |most, (a, b)| most.max((a - b).abs())) / largest
+}
+
+/// How far apart tensors of the same names are, each by its largest number.
+///
+/// # Panics
+/// If there are others.
+pub fn tensors_apart(one: &BTreeMap<String, Vec<f64>>, other: &BTreeMap<String, Vec<f64>>) -> f64 {
+    assert!(one.keys().eq(other.keys()));
+    let tensors = one.iter().map(|(name, own)| match name.contains("qkv_bias") {
+        // Gradients of the biases of keys are 0, but for rounding, and AdamW divides them by their size.
+        true => 0.0,
+        false => distance(own, &other[name]),
+    });
+    tensors.fold(0.0, f64::max)
+}
+
 /// How far apart what two programs learn is, by the largest number of each tensor.
 ///
 /// # Panics
 /// If they have other tensors.
 pub fn apart(one: &Arc<Verified>, other: &Arc<Verified>) -> f64 {
     let (one, other) = (learned(one, None), learned(other, None));
-    let of = |one: &[f64], other: &[f64]| {
-        assert_eq!(one.len(), other.len());
-        let largest = one.iter().fold(f64::MIN_POSITIVE, |most, x| most.max(x.abs()));
-        one.iter().zip(other).fold(0.0_f64, |most, (a, b)| most.max((a - b).abs())) / largest
-    };
-    assert!(one.tensors.keys().eq(other.tensors.keys()));
-    let tensors = one.tensors.iter().map(|(name, own)| match name.contains("qkv_bias") {
-        // Gradients of the biases of keys are 0, but for rounding, and AdamW divides them by their size.
-        true => 0.0,
-        false => of(own, &other.tensors[name]),
-    });
     // Slices have losses of their own.
     let mean = |losses: &[f64]| losses.iter().sum::<f64>() / losses.len() as f64;
     let losses = match one.losses.len() == other.losses.len() {
-        true => of(&one.losses, &other.losses),
-        false => of(&[mean(&one.losses)], &[mean(&other.losses)]),
+        true => distance(&one.losses, &other.losses),
+        false => distance(&[mean(&one.losses)], &[mean(&other.losses)]),
     };
-    tensors.fold(losses, f64::max)
+    tensors_apart(&one.tensors, &other.tensors).max(losses)
 }
+
+/// A GPT whose head scores tokens with the table that embeds them.
+pub const TIED: &str = "
+    layer tied_head(hidden, vocab, sequence, rows) {
+        input x
+        data targets: i32[rows, sequence]
+        weight gain: [hidden] = ones
+        weight table: [vocab, hidden] = normal(0.02)
+        loss cross_entropy(matmul(x * gain, transpose(table, 1, 0)), targets)
+    }
+    model tied(vocab = 17, hidden = 16, heads = 2, blocks = 2, sequence = 5, rows = 2) {
+        let words = embedding(vocab, hidden, sequence, rows)
+        repeat blocks { block(hidden, heads, blocks) }
+        tied_head(hidden, vocab, sequence, rows) with table = words.token
+    }";

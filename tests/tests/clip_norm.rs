@@ -8,6 +8,7 @@ use pipe_runtime::Run;
 use pipe_runtime::checkpoint::state;
 use pipe_runtime::numbers::decode;
 use pipe_tests::cases::compile_text;
+use pipe_tests::learned::{TIED, tensors_apart};
 use pipe_tests::programs::assert_read_back;
 use pipe_tests::ranks::{join, on_ranks};
 use pipe_tests::slice::slice;
@@ -19,21 +20,6 @@ use std::sync::Arc;
 const GPT: &str = "gpt(vocab = 17, hidden = 16, heads = 2, blocks = 4, sequence = 5, rows = 2)";
 const SGD: &str = "sgd(learning_rate = 0.2, momentum = 0.9, weight_decay = 0.01)";
 const ADAMW: &str = "adamw(learning_rate = 0.01, weight_decay = 0.1)";
-
-/// A GPT whose head scores tokens with the table that embeds them.
-const TIED: &str = "
-    layer tied_head(hidden, vocab, sequence, rows) {
-        input x
-        data targets: i32[rows, sequence]
-        weight gain: [hidden] = ones
-        weight table: [vocab, hidden] = normal(0.02)
-        loss cross_entropy(matmul(x * gain, transpose(table, 1, 0)), targets)
-    }
-    model tied(vocab = 17, hidden = 16, heads = 2, blocks = 2, sequence = 5, rows = 2) {
-        let words = embedding(vocab, hidden, sequence, rows)
-        repeat blocks { block(hidden, heads, blocks) }
-        tied_head(hidden, vocab, sequence, rows) with table = words.token
-    }";
 
 /// A pipeline of a model, with its lines and its training settings.
 fn verified(model: &str, lines: &str, train: &str) -> Arc<Verified> {
@@ -86,20 +72,8 @@ fn equal_everywhere(run: &Run) {
 
 /// How far apart two runs are: their norms, and each tensor by its largest number.
 fn apart(one: &Learned, other: &Learned) -> [f64; 2] {
-    let of = |one: &[f64], other: &[f64]| {
-        assert_eq!(one.len(), other.len());
-        let largest = one.iter().fold(f64::MIN_POSITIVE, |most, x| most.max(x.abs()));
-        one.iter().zip(other).fold(0.0_f64, |most, (a, b)| most.max((a - b).abs())) / largest
-    };
-    assert!(one.tensors.keys().eq(other.tensors.keys()));
-    let tensors = one.tensors.iter().map(|(name, own)| match name.contains("qkv_bias") {
-        // Gradients of the biases of keys are 0, but for rounding, which AdamW divides by its size.
-        true => 0.0,
-        false => of(own, &other.tensors[name]),
-    });
-    let largest = |all: &mut dyn Iterator<Item = f64>| all.fold(0.0, f64::max);
     let norms = one.norms.iter().zip(&other.norms).map(|(a, b)| (a - b).abs() / a);
-    [largest(&mut { norms }), largest(&mut { tensors })]
+    [norms.fold(0.0, f64::max), tensors_apart(&one.tensors, &other.tensors)]
 }
 
 #[test]

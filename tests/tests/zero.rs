@@ -11,6 +11,7 @@ use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run};
 use pipe_schedule::policy::zero::Zero;
 use pipe_tests::cases::{compile_text, report};
+use pipe_tests::learned::TIED;
 use pipe_tests::pipelines::{gpt, in_precision, verified};
 use pipe_tests::programs::{assert_read_back, divided, stages_with_updates};
 use pipe_tests::schedules::{Dice, Size, replicated};
@@ -104,21 +105,6 @@ fn every_optimizer_learns_the_same_bits_in_both_precisions() {
     }
     report(&failures);
 }
-
-/// A GPT whose head scores tokens with the table that embeds them.
-const TIED: &str = "
-    layer tied_head(hidden, vocab, sequence, rows) {
-        input x
-        data targets: i32[rows, sequence]
-        weight gain: [hidden] = ones
-        weight table: [vocab, hidden] = normal(0.02)
-        loss cross_entropy(matmul(x * gain, transpose(table, 1, 0)), targets)
-    }
-    model tied(vocab = 17, hidden = 16, heads = 2, blocks = 2, sequence = 5, rows = 2) {
-        let words = embedding(vocab, hidden, sequence, rows)
-        repeat blocks { block(hidden, heads, blocks) }
-        tied_head(hidden, vocab, sequence, rows) with table = words.token
-    }";
 
 #[test]
 fn tied_weights_learn_the_same_bits() {

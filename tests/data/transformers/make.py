@@ -59,6 +59,29 @@ def yarn(theta, **more):
     return scaled | more
 
 
+def deepseek_v3(**changes):
+    shared = {
+        "num_key_value_heads": 4,
+        "q_lora_rank": 8,
+        "kv_lora_rank": 8,
+        "qk_nope_head_dim": 4,
+        "qk_rope_head_dim": 4,
+        "v_head_dim": 4,
+        "first_k_dense_replace": 1,
+        "moe_intermediate_size": 12,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "n_shared_experts": 1,
+        "n_group": 2,
+        "topk_group": 1,
+        "norm_topk_prob": True,
+        "routed_scaling_factor": 2.5,
+        "num_mtp_layers": 0,
+        "rms_norm_eps": 1e-5,
+    }
+    return config(transformers.DeepseekV3Config, **(shared | changes))
+
+
 # For each family: the seed of its tokens and weights, then its configuration.
 FAMILIES = {
     "gpt2": (1, lambda: config(transformers.GPT2Config, n_inner=24)),
@@ -162,29 +185,7 @@ FAMILIES = {
             rms_norm_eps=1e-5,
         ),
     ),
-    "deepseek_v3": (
-        13,
-        lambda: config(
-            transformers.DeepseekV3Config,
-            num_key_value_heads=4,
-            q_lora_rank=8,
-            kv_lora_rank=8,
-            qk_nope_head_dim=4,
-            qk_rope_head_dim=4,
-            v_head_dim=4,
-            first_k_dense_replace=1,
-            moe_intermediate_size=12,
-            n_routed_experts=4,
-            num_experts_per_tok=2,
-            n_shared_experts=1,
-            n_group=2,
-            topk_group=1,
-            norm_topk_prob=True,
-            routed_scaling_factor=2.5,
-            num_mtp_layers=0,
-            rms_norm_eps=1e-5,
-        ),
-    ),
+    "deepseek_v3": (13, deepseek_v3),
     "qwen3_yarn": (
         71,
         lambda: config(
@@ -196,26 +197,8 @@ FAMILIES = {
     ),
     "deepseek_v3_yarn": (
         21,
-        lambda: config(
-            transformers.DeepseekV3Config,
-            num_key_value_heads=4,
-            q_lora_rank=8,
-            kv_lora_rank=8,
-            qk_nope_head_dim=4,
-            qk_rope_head_dim=4,
-            v_head_dim=4,
-            first_k_dense_replace=1,
-            moe_intermediate_size=12,
-            n_routed_experts=4,
-            num_experts_per_tok=2,
-            n_shared_experts=1,
-            n_group=2,
-            topk_group=1,
-            norm_topk_prob=True,
-            routed_scaling_factor=2.5,
-            num_mtp_layers=0,
-            rms_norm_eps=1e-5,
-            rope_parameters=yarn(10000.0, mscale=1.0, mscale_all_dim=0.8, beta_fast=32.0, beta_slow=1.0),
+        lambda: deepseek_v3(
+            rope_parameters=yarn(10000.0, mscale=1.0, mscale_all_dim=0.8, beta_fast=32.0, beta_slow=1.0)
         ),
     ),
 }
