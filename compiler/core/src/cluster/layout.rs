@@ -133,7 +133,12 @@ pub fn check(cluster: &Cluster, elaborated: &Elaborated) -> Option<Diagnostic> {
     let wanted = positions as u128 * u128::from(data) * u128::from(tensor);
     let (nodes, per_node, device_slots) = (cluster.n_nodes(), cluster.per_node, cluster.n_device_slots());
     let message = format!("`{}` takes {wanted} devices, but `{}` has {device_slots}", pipeline.name, cluster.name());
-    let label = format!("{positions} devices with tensor {tensor} and data {data}");
+    let degrees = [("tensor", tensor), ("data", data)].into_iter().filter(|(_, degree)| *degree > 1);
+    let degrees: Vec<String> = degrees.map(|(name, degree)| format!("{name} {degree}")).collect();
+    let label = match degrees.is_empty() {
+        true => format!("{positions} devices"),
+        false => format!("{positions} devices with {}", degrees.join(" and ")),
+    };
     let one = error(pipeline.span, label, message).help("use fewer devices, or less `tensor` or `data`");
     Some(match cluster.nodes_span() {
         Some(span) => one.label(span, format!("{nodes} nodes of {per_node} devices")),
