@@ -42,8 +42,6 @@ pub enum Steps {
     All,
     /// The same, but no more than so many.
     AtMost(u64),
-    /// So many.
-    Exactly(u64),
 }
 
 /// Windows that follow each other without overlap, from the first to the last. Where the steps have more rows than
@@ -71,7 +69,6 @@ impl InOrder {
         let steps = match steps {
             Steps::All => whole,
             Steps::AtMost(most) => whole.min(most),
-            Steps::Exactly(steps) => steps,
         };
         Self { windows, sequence, steps: steps.max(1), microbatches, rows }
     }
@@ -215,7 +212,7 @@ mod tests {
 
     #[test]
     fn few_steps_are_spread_over_the_file() {
-        let some = InOrder::new(1_001, (10, 2), 5, Steps::Exactly(1));
+        let some = InOrder::new(1_001, (10, 2), 5, Steps::AtMost(1));
         assert_eq!((some.steps, some.counted(), some.read()), (1, 5, 10));
         assert_eq!(windows(&some), (0..10).map(|window| 10 * window).collect::<Vec<_>>());
     }

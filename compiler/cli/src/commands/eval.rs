@@ -203,7 +203,7 @@ impl Arguments {
 
     /// The data, and what they are called. Fails if there are none.
     fn open(&self, program: &Program, folder: &Path) -> Result<(Data, String), Failure> {
-        let steps = self.steps.map_or(Steps::AtMost(MOST_STEPS), Steps::Exactly);
+        let steps = Steps::AtMost(self.steps.unwrap_or(MOST_STEPS));
         let usage = |error: &dyn std::fmt::Display| Failure::Usage(error.to_string());
         if let Some(path) = &self.data {
             // The folder of the pipeline is where its tokenizer is.
