@@ -3,10 +3,11 @@
 use crate::mutation::machine::{self, Pace};
 use crate::mutation::subjects::kinds;
 use pipe_compiler::{Request, compile};
+use pipe_ir::forms::json;
 use pipe_ir::program::{DeviceProgram, Program, Space};
+use pipe_ir::text;
 use pipe_ir::text::Rejected;
 use pipe_ir::verify::verify;
-use pipe_ir::{json, text};
 use pipe_runtime::checkpoint;
 use pipe_syntax::format::format;
 use pipe_syntax::source::{FileId, Source, Sources};

@@ -1,12 +1,13 @@
 //! Programs from schedules without a model, and what is asked of every program.
 
 use crate::schedules::time;
+use pipe_ir::forms::json;
 use pipe_ir::ids::{ExecId, StageId, ValueId};
 use pipe_ir::program::{Access, Body, Exec, Operand, Program};
 use pipe_ir::task::TaskKind;
+use pipe_ir::text;
 use pipe_ir::units::Bytes;
 use pipe_ir::value::{Value, ValueKind};
-use pipe_ir::{json, text};
 use pipe_lower::{Options, lower};
 use pipe_model::stage_set::{StageSet, WeightGroup};
 use pipe_model::{Kinds, abstract_of};

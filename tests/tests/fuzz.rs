@@ -1,8 +1,8 @@
 //! Inputs that fuzzers found something with, and the seeds that they start from: nothing panics, hangs or is unsound.
 
 use pipe_compiler::Request;
+use pipe_ir::forms::json;
 use pipe_ir::instruction::REFERENCE;
-use pipe_ir::json;
 use pipe_runtime::checkpoint;
 use pipe_tests::cases::{self, compile_text, expect, read, report, root};
 use pipe_tests::fuzz;

@@ -70,5 +70,5 @@ fn deadlocks_are_shown_as_their_shortest_cycles() {
 #[test]
 fn python_has_the_instructions_of_the_table() {
     let path = root().join("python/src/pipec/instructions.py");
-    report(&expect(&path, &pipe_ir::python::instructions()).into_iter().collect::<Vec<_>>());
+    report(&expect(&path, &pipe_ir::forms::python::instructions()).into_iter().collect::<Vec<_>>());
 }

@@ -2,11 +2,12 @@
 //! rendezvous and random delays with the predicted peak. Random damage to a program is found, or
 //! does no harm.
 
+use pipe_ir::forms::json;
 use pipe_ir::ids::{BufferId, GroupId, MicrobatchId, TokenId, ValueId};
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::{DeviceProgram, Program};
+use pipe_ir::text;
 use pipe_ir::verify::{Verified, verify};
-use pipe_ir::{json, text};
 use pipe_runtime::{Backend, Options, Run};
 use pipe_tests::programs::{program_of, stages_with_weights};
 use pipe_tests::schedules::{Dice, Size, analysis_as_it_runs, disordered, random, stuck};

@@ -1,12 +1,13 @@
 //! Stages on several devices: random ones are verified and run, data parallel and bidirectional
 //! pipelines train like one device up to the order of sums, and the same from run to run.
 
+use pipe_ir::forms::json;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::instruction::Instruction;
 use pipe_ir::program::Program;
+use pipe_ir::text;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::{Verified, verify};
-use pipe_ir::{json, text};
 use pipe_runtime::data::Data;
 use pipe_runtime::{Backend, Options, Run};
 use pipe_schedule::schedule::Schedule;

@@ -10,7 +10,7 @@ pub(crate) static LONG: LazyLock<String> = LazyLock::new(|| {
     let cuda = if asked { pipe_cuda::libraries() } else { "looked for when it is needed".to_owned() };
     let schemas = [
         report::SCHEMA,
-        pipe_ir::json::SCHEMA,
+        pipe_ir::forms::json::SCHEMA,
         pipe_plot::SCHEMA,
         crate::trace::SCHEMA,
         profile::SCHEMA,

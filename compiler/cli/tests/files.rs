@@ -53,7 +53,7 @@ fn programs_of_earlier_versions_still_load() {
     let formats = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/formats");
     let [json, ir] =
         ["tiny.program.json", "tiny.ir"].map(|name| std::fs::read_to_string(formats.join(name)).expect("it is there"));
-    assert_eq!(pipe_ir::text::print(&pipe_ir::json::parse(&json).expect("a program")), ir);
+    assert_eq!(pipe_ir::text::print(&pipe_ir::forms::json::parse(&json).expect("a program")), ir);
 }
 
 /// Every format that `--version` names has its line among the documents.

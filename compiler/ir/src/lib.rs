@@ -6,17 +6,16 @@
 
 pub mod cycle;
 pub mod digest;
+pub mod forms;
 pub mod graph;
 pub mod ids;
 pub mod instruction;
-pub mod json;
 pub mod kernels;
 pub mod lanes;
 pub mod members;
 pub mod operand;
 pub mod prediction;
 pub mod program;
-pub mod python;
 pub mod reference;
 pub mod shares;
 pub mod slices;

@@ -36,8 +36,8 @@ Examples:
 
 Reads the newest checkpoint of the pipeline, as `pipec run --resume` does, or else the weights that
 `init` names; and the windows of the file in order, without overlap, so that the number is always
-the same. All stages are frozen: devices and schedule are those of the pipeline, and nothing is
-trained or saved.";
+the same. It keeps the devices and the schedule of the pipeline, freezes all stages, and saves
+nothing.";
 
 /// Name and version of the form.
 pub(crate) const SCHEMA: &str = "pipec.eval/1";
@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
     /// A file of text, or of tokens (`.bin`, `.npy`) [default: the `validation` of the pipeline, or else its data]
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
-    /// A checkpoint, or a folder: its newest checkpoint [default: that of the pipeline]
+    /// A checkpoint, or a folder with checkpoints, of which the newest is read [default: the folder of the pipeline]
     #[arg(long, value_name = "PATH")]
     checkpoint: Option<PathBuf>,
     /// Steps, whose windows are spread over the file [default: the whole file, or 100 steps of a longer one]

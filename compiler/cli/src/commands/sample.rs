@@ -54,7 +54,7 @@ pub(crate) struct Arguments {
     /// End where this text has come
     #[arg(long, value_name = "TEXT")]
     stop: Option<String>,
-    /// A checkpoint, or a folder: its newest checkpoint [default: that of the pipeline]
+    /// A checkpoint, or a folder with checkpoints, of which the newest is read [default: the folder of the pipeline]
     #[arg(long, value_name = "PATH")]
     checkpoint: Option<PathBuf>,
 }
@@ -136,7 +136,7 @@ impl Encoding {
     }
 }
 
-/// Text that comes in pieces, of which the last may be cut in a character.
+/// Writes text token by token. A token may end inside a character, whose bytes then wait for the next one.
 struct Writer {
     encoding: Encoding,
     /// Bytes of a character that is not whole.
@@ -308,7 +308,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     Ok(Outcome::Accepted)
 }
 
-/// Rows are multiples of so many positions.
+/// The length of a row is rounded up to a multiple of this.
 const ROUNDED: u64 = 64;
 
 #[cfg(test)]

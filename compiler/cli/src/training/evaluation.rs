@@ -51,7 +51,7 @@ pub(crate) struct Validator {
 }
 
 impl Validator {
-    /// Of a program that only runs forward, on the processor, with these data, each time after so many steps.
+    /// Evaluates on the CPU after every `every` steps, with a forward-only program and its data.
     ///
     /// # Errors
     /// If the program cannot run here.

@@ -3,28 +3,27 @@
 mod activation;
 mod costs;
 mod cut;
-mod data;
-mod degrees;
 mod devices;
 mod frozen;
 mod items;
 mod number;
 mod offload;
+mod parallel;
 mod reads;
 mod recompute;
 mod rules;
-mod tensor;
 mod training;
 mod transformer;
-mod zero;
 
 use super::parameters::{chosen, setting};
 use super::schedule::parts::PipelineParts;
 use super::schedule::{self, ScheduleSetting, Steps};
 use super::{DEFAULT_DEVICES, DEFAULT_MICROBATCHES, Request};
-use data::DATA;
 use items::items_of;
 use number::{ratio, whole};
+use parallel::data::{self, DATA};
+use parallel::tensor::{self, TENSOR};
+use parallel::zero;
 use pipe_ir::graph::DType;
 use pipe_model::pipeline::{Elaborated, ModelCall, Pipeline};
 use pipe_schedule::policy::offload::{Offload, Wanted};
@@ -44,7 +43,6 @@ use pipe_syntax::files::Files;
 use pipe_syntax::limits::{MAX_DEVICES, MAX_MICROBATCHES, Report, within};
 use pipe_syntax::source::Span;
 use pipe_syntax::{stdlib, suggest};
-use tensor::TENSOR;
 use training::{check_clip_norm, files as training_files, training};
 
 /// A schedule that no pipeline binds.

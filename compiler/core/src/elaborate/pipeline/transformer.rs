@@ -1,6 +1,6 @@
 //! A pipeline's `model "config.json"(..)`: the file read, its settings evaluated, and one compared with the other.
 
-use super::degrees::Placed;
+use super::parallel::degrees::Placed;
 use crate::elaborate::Request;
 use pipe_ir::graph::DType;
 use pipe_model::pipeline::ModelCall;

@@ -9,21 +9,26 @@ use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::limits::{MAX_DEVICES, MAX_MICROBATCHES, Report};
 use pipe_syntax::source::Span;
 
-pub(super) const DATA: Degree =
+pub(in crate::elaborate::pipeline) const DATA: Degree =
     Degree { word: "data", counted: "pipelines side by side", most: MAX_DEVICES, code: Code::CannotReplicate };
 
 /// What a pipeline says that may not go with several of it.
-pub(super) struct Beside<'a> {
-    pub(super) transformer: Option<&'a Transformer>,
+pub(in crate::elaborate::pipeline) struct Beside<'a> {
+    pub(in crate::elaborate::pipeline) transformer: Option<&'a Transformer>,
     /// The line of its `config.json`, where `data` is a line, too.
-    pub(super) config: Option<&'a Call>,
-    pub(super) costs: Option<&'a StageCosts>,
+    pub(in crate::elaborate::pipeline) config: Option<&'a Call>,
+    pub(in crate::elaborate::pipeline) costs: Option<&'a StageCosts>,
     /// The line that says something of each device.
-    pub(super) device: Option<Span>,
+    pub(in crate::elaborate::pipeline) device: Option<Span>,
 }
 
 /// Writes out all pipelines, or says why that is not possible.
-pub(super) fn apply(data: Placed, beside: &Beside<'_>, schedule: &mut Schedule, report: &mut Report) {
+pub(in crate::elaborate::pipeline) fn apply(
+    data: Placed,
+    beside: &Beside<'_>,
+    schedule: &mut Schedule,
+    report: &mut Report,
+) {
     let Some((pipelines, span)) = data.filter(|(pipelines, _)| *pipelines > 1) else { return };
     if let Some(transformer) = beside.transformer {
         return report.add(DATA.beside_sizes((pipelines, span), transformer, beside.config));

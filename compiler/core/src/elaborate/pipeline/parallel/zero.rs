@@ -14,10 +14,10 @@ use pipe_syntax::limits::Report;
 use pipe_syntax::source::Span;
 
 /// What is asked for, at some place: the line of a pipeline, or the name of a target that is asked by the caller.
-pub(super) type PlacedZero = Option<(Zero, Span)>;
+pub(in crate::elaborate::pipeline) type PlacedZero = Option<(Zero, Span)>;
 
 /// The stage of ZeRO that a line says.
-pub(super) fn stage(expr: &Expr, values: &Known<'_>) -> Result<Zero, Fault> {
+pub(in crate::elaborate::pipeline) fn stage(expr: &Expr, values: &Known<'_>) -> Result<Zero, Fault> {
     let value = exact(expr, values)?;
     Zero::new(value).ok_or_else(|| {
         let message = format!("`zero` is {value}, but the stages of ZeRO are 0 to {}", Zero::LAST);
@@ -26,7 +26,7 @@ pub(super) fn stage(expr: &Expr, values: &Known<'_>) -> Result<Zero, Fault> {
 }
 
 /// Refuses to divide what is not there, or is not divided.
-pub(super) fn check(
+pub(in crate::elaborate::pipeline) fn check(
     asked: PlacedZero,
     schedule: Option<&Schedule>,
     (pipeline, config): (Option<&Pipeline>, Option<&Call>),

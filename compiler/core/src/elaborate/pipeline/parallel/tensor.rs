@@ -7,11 +7,11 @@ use pipe_syntax::ast::Call;
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 use pipe_syntax::limits::{MAX_DEVICES, Report};
 
-pub(super) const TENSOR: Degree =
+pub(in crate::elaborate::pipeline) const TENSOR: Degree =
     Degree { word: "tensor", counted: "devices of a group", most: 1024, code: Code::CannotSplit };
 
 /// Refuses to divide what is not there, or more devices than there may be.
-pub(super) fn check(
+pub(in crate::elaborate::pipeline) fn check(
     pipeline: &Pipeline,
     schedule: Option<&Schedule>,
     (config, is_line): (Option<&Call>, bool),

@@ -12,21 +12,21 @@ use pipe_syntax::limits::{Report, within};
 use pipe_syntax::source::Span;
 
 /// How many, and where that was said.
-pub(super) type Placed = Option<(u32, Span)>;
+pub(in crate::elaborate::pipeline) type Placed = Option<(u32, Span)>;
 
 /// One of both words.
 #[derive(Clone, Copy)]
-pub(super) struct Degree {
-    pub(super) word: &'static str,
+pub(in crate::elaborate::pipeline) struct Degree {
+    pub(in crate::elaborate::pipeline) word: &'static str,
     /// What is counted, for errors.
-    pub(super) counted: &'static str,
-    pub(super) most: u32,
-    pub(super) code: Code,
+    pub(in crate::elaborate::pipeline) counted: &'static str,
+    pub(in crate::elaborate::pipeline) most: u32,
+    pub(in crate::elaborate::pipeline) code: Code,
 }
 
 impl Degree {
     /// What the caller sets, or else the line says, or else the brackets of a `config.json` that is trained.
-    pub(super) fn value(
+    pub(in crate::elaborate::pipeline) fn value(
         self,
         (written, of_config, is_by_sizes): (Option<(&Expr, Span)>, Placed, bool),
         (span, request, known): (Span, &Request, &Known<'_>),
@@ -48,7 +48,7 @@ impl Degree {
     }
 
     /// An error: the line stands beside a model that is known by its sizes, of which the number is a setting.
-    pub(super) fn beside_sizes(
+    pub(in crate::elaborate::pipeline) fn beside_sizes(
         self,
         (value, span): (u32, Span),
         transformer: &Transformer,
