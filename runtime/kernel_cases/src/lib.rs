@@ -155,6 +155,8 @@ impl Case {
     pub fn in_halves(mut self) -> Self {
         for id in 0..self.graph.nodes.len() {
             let dtype = match &self.graph.nodes[id].op {
+                // Indices stay what they are.
+                Op::Input { .. } if self.graph.nodes[id].ty.dtype == DType::I32 => continue,
                 Op::Input { operand, .. } => {
                     let operand = &mut self.operands[*operand as usize];
                     operand.dtype = DType::BF16;

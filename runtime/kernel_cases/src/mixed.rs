@@ -232,8 +232,12 @@ fn attention_of_rounded_factors() {
             let (q, k) = (narrow(&mut case, &[a, rows, b, width]), narrow(&mut case, &[a, b, columns, width]));
             let (v, dy) = (narrow(&mut case, &[a, b, width, columns]), narrow(&mut case, &[a, b, rows, width]));
             let (q, v) = (case.transpose(q, &[0, 2, 1, 3]), case.transpose(v, &[0, 1, 3, 2]));
-            let y = case.push(Op::Attention { causal }, &[q, k, v], &[a, b, rows, width]);
-            let gradients = case.push(Op::AttentionGrad { causal }, &[q, k, v, dy], &[a, b, rows + 2 * columns, width]);
+            let y = case.push(Op::Attention { causal, window: None }, &[q, k, v], &[a, b, rows, width]);
+            let gradients = case.push(
+                Op::AttentionGrad { causal, window: None },
+                &[q, k, v, dy],
+                &[a, b, rows + 2 * columns, width],
+            );
             case.store(y);
             case.store(gradients);
             case.check();

@@ -24,6 +24,7 @@ cases! {
     cross_entropy_and_its_derivative,
     embeddings_and_their_derivative,
     attention_and_its_derivatives,
+    attention_of_windows_and_documents,
 }
 
 const WIDTHS: [u64; 6] = [1, 3, 16, 17, 33, 100];
@@ -205,8 +206,12 @@ fn attention_and_its_derivatives() {
             let (q, k) = (case.input(&[a, rows, b, width]), case.input(&[a, b, columns, width]));
             let (v, dy) = (case.input(&[a, b, width, columns]), case.input(&[a, b, rows, width]));
             let (q, v) = (case.transpose(q, &[0, 2, 1, 3]), case.transpose(v, &[0, 1, 3, 2]));
-            let y = case.push(Op::Attention { causal }, &[q, k, v], &[a, b, rows, width]);
-            let gradients = case.push(Op::AttentionGrad { causal }, &[q, k, v, dy], &[a, b, rows + 2 * columns, width]);
+            let y = case.push(Op::Attention { causal, window: None }, &[q, k, v], &[a, b, rows, width]);
+            let gradients = case.push(
+                Op::AttentionGrad { causal, window: None },
+                &[q, k, v, dy],
+                &[a, b, rows + 2 * columns, width],
+            );
             let turned = case.transpose(gradients, &[2, 0, 1, 3]);
             for node in [y, turned] {
                 case.store(node);
@@ -217,8 +222,40 @@ fn attention_and_its_derivatives() {
     }
 }
 
+/// Windows of one key, of some and of more than there are, keys that no query sees, and starts anywhere.
+fn attention_of_windows_and_documents() {
+    for (rows, columns, width) in [(1, 1, 1), (5, 9, 3), (64, 64, 8), (70, 70, 5), (130, 150, 9), (70, 300, 4)] {
+        for (window, has_starts) in
+            [(Some(1), false), (Some(3), false), (Some(70), false), (Some(500), false), (None, true), (Some(40), true)]
+        {
+            let mut case = Case::new("windows");
+            let (q, dy) = (case.input(&[2, 3, rows, width]), case.input(&[2, 3, rows, width]));
+            let (k, v) = (case.input(&[2, 1, columns, width]), case.input(&[2, 1, columns, width]));
+            // Some of them are after their row.
+            let starts = has_starts.then(|| case.indices(&[2, 1, rows], columns));
+            let (forward, backward) =
+                (Op::Attention { causal: true, window }, Op::AttentionGrad { causal: true, window });
+            let with = |factors: &[NodeId]| factors.iter().copied().chain(starts).collect::<Vec<_>>();
+            let y = case.push(forward, &with(&[q, k, v]), &[2, 3, rows, width]);
+            let gradients = case.push(backward, &with(&[q, k, v, dy]), &[2, 3, rows + 2 * columns, width]);
+            for node in [y, gradients] {
+                case.store(node);
+            }
+            case.check();
+        }
+    }
+}
+
 fn cross_entropy_and_its_derivative() {
     for classes in WIDTHS {
+        let mut case = Case::new("weighted loss");
+        let (x, targets, dloss) = (case.input(&[2, 5, classes]), case.indices(&[2, 5], classes), case.input(&[]));
+        let weights = case.input(&[2, 5]);
+        let loss = case.push(Op::CrossEntropy, &[x, targets, weights], &[]);
+        let dx = case.push(Op::CrossEntropyGrad, &[x, targets, dloss, weights], &[2, 5, classes]);
+        case.store(loss);
+        case.store(dx);
+        case.check();
         let mut case = Case::new("loss");
         let (x, targets, dloss) = (case.input(&[2, 5, classes]), case.indices(&[2, 5], classes), case.input(&[]));
         let loss = case.push(Op::CrossEntropy, &[x, targets], &[]);
@@ -361,9 +398,10 @@ fn attention_whose_queries_share_keys() {
             let (k, v) = (case.input(&[2, columns, 2, width]), case.input(&[2, 2, 1, columns, width]));
             let k = case.transpose(k, &[0, 2, 1, 3]);
             let k = case.reshape(k, &[2, 2, 1, columns, width]);
-            let y = case.push(Op::Attention { causal }, &[q, k, v], &[2, 2, 3, rows, width]);
+            let y = case.push(Op::Attention { causal, window: None }, &[q, k, v], &[2, 2, 3, rows, width]);
             let all = rows + 2 * columns;
-            let gradients = case.push(Op::AttentionGrad { causal }, &[q, k, v, dy], &[2, 2, 3, all, width]);
+            let gradients =
+                case.push(Op::AttentionGrad { causal, window: None }, &[q, k, v, dy], &[2, 2, 3, all, width]);
             let by_keys = case.slice(gradients, 3, rows, columns);
             let by_keys = case.push(Op::Sum { axis: 2 }, &[by_keys], &[2, 2, 1, columns, width]);
             for node in [y, gradients, by_keys] {

@@ -118,8 +118,8 @@ pub(super) fn attention_of_heads(case: &mut Case, qkv: NodeId, dy: NodeId) {
         heads_of(case, part)
     });
     let dy = heads_of(case, dy);
-    let y = case.push(Op::Attention { causal: true }, &[q, k, v], &[2, 4, 5, 8]);
-    let gradients = case.push(Op::AttentionGrad { causal: true }, &[q, k, v, dy], &[2, 4, 15, 8]);
+    let y = case.push(Op::Attention { causal: true, window: None }, &[q, k, v], &[2, 4, 5, 8]);
+    let gradients = case.push(Op::AttentionGrad { causal: true, window: None }, &[q, k, v, dy], &[2, 4, 15, 8]);
     let stored = case.graph.node(qkv).ty.dtype;
     let [y, gradients] = [y, gradients].map(|x| if stored == DType::F32 { x } else { case.converted(x, stored) });
     let y = beside(case, y);

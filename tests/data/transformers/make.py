@@ -126,6 +126,29 @@ FAMILIES = {
         7,
         lambda: config(transformers.Qwen3Config, num_key_value_heads=2, head_dim=8, rope_parameters=rope(1000000.0)),
     ),
+    "qwen2_window": (
+        31,
+        lambda: config(
+            transformers.Qwen2Config,
+            num_key_value_heads=2,
+            use_sliding_window=True,
+            sliding_window=3,
+            max_window_layers=2,
+            rope_parameters=rope(1000000.0),
+        ),
+    ),
+    "qwen3_window": (
+        32,
+        lambda: config(
+            transformers.Qwen3Config,
+            num_key_value_heads=2,
+            head_dim=8,
+            use_sliding_window=True,
+            sliding_window=2,
+            layer_types=["full_attention", "sliding_attention"] * 3,
+            rope_parameters=rope(1000000.0),
+        ),
+    ),
     "gemma": (
         8,
         lambda: config(transformers.GemmaConfig, num_key_value_heads=1, head_dim=8),

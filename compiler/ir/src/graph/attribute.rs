@@ -81,6 +81,24 @@ whole_numbers! {
     Bytes: |bytes: Self| bytes.0, |cursor: &mut Cursor<'_>, what| cursor.number(what).map(Self), [Self(0), Self(64)];
 }
 
+/// Its literal and number, or nothing.
+impl Attribute for Option<u64> {
+    fn write(&self, before: &str, dtype: DType, out: &mut String) {
+        if let Some(number) = self {
+            number.write(before, dtype, out);
+        }
+    }
+
+    fn parse(before: &str, what: &str, cursor: &mut Cursor<'_>) -> Result<Self, ParseError> {
+        if cursor.take(before) { cursor.number(what).map(Some) } else { Ok(None) }
+    }
+
+    #[cfg(test)]
+    fn example(first: bool) -> Self {
+        first.then_some(3)
+    }
+}
+
 impl Attribute for Vec<u32> {
     fn write(&self, before: &str, _: DType, out: &mut String) {
         write_before(before, out);

@@ -3,8 +3,8 @@
 //!
 //! A row names the class of an operation, its word in the textual IR, its inputs in the order of
 //! [`super::Node::inputs`] (`more` stands for any number of them) and its attributes in the order of
-//! their text; a literal before an attribute is written before it; a flag's literal, only where the
-//! flag is set.
+//! their text; a literal before an attribute is written before it; a flag's literal, or that of a number
+//! that there may not be, only where it is set.
 
 use super::DType;
 use super::attribute::{Attribute, Double};
@@ -90,7 +90,7 @@ macro_rules! operations {
         $(#[$doc:meta])*
         $class:ident $name:ident $word:literal [$($input:ident),* $(; $more:ident)?]
         $(($only:ident: $only_type:ty = $only_what:literal))?
-        $({ $($($before:literal)? $field:ident: $type:ty = $what:literal),* })?
+        $({ $($(#[$serde:meta])* $($before:literal)? $field:ident: $type:ty = $what:literal),* })?
     )*) => {
         /// What a node computes.
         #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -102,7 +102,7 @@ macro_rules! operations {
             Binary(Binary),
             $(
                 $(#[$doc])*
-                $name $(($only_type))? $({ $(#[doc = $what] $field: $type),* })?,
+                $name $(($only_type))? $({ $(#[doc = $what] $(#[$serde])* $field: $type),* })?,
             )*
         }
 
@@ -244,12 +244,22 @@ operations! {
     /// (q[.., m, w], k[.., n, w], v[.., n, w]) -> [.., m, w]: softmax(q · kᵀ) · v. The scores, m
     /// rows and n columns of them, never lie in memory as a whole. Leading dimensions of k and v of
     /// size 1 are repeated, for heads of queries that share them (arXiv 2305.13245). With `causal`,
-    /// n is at least m, and row i sees columns 0..=i + n - m only (arXiv 2205.14135). Of `bf16`
-    /// makes `f32`.
-    Product Attention "attention" [q, k, v] { "causal" causal: bool = "whether the rows are masked" }
+    /// n is at least m, and row i sees columns 0..=i + n - m only (arXiv 2205.14135), of which with a
+    /// `window` only the last so many (arXiv 2004.05150). There may be `starts` i32[.., m], with
+    /// leading dimensions as those of keys: a row then sees no column before its start, but always
+    /// the last that it would see without. Both need `causal`. Of `bf16` makes `f32`.
+    Product Attention "attention" [q, k, v; starts] {
+        "causal" causal: bool = "whether the rows are masked",
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        "window" window: Option<u64> = "how many columns a row sees at most"
+    }
     /// (q, k, v, dy) -> [.., m + 2 n, w]: derivatives of `Attention` by q, k and v, concatenated
-    /// along the rows. The leading dimensions are those of q.
-    Product AttentionGrad "attention_grad" [q, k, v, dy] { "causal" causal: bool = "as in `Attention`" }
+    /// along the rows. The leading dimensions are those of q. There may be `starts` behind dy.
+    Product AttentionGrad "attention_grad" [q, k, v, dy; starts] {
+        "causal" causal: bool = "as in `Attention`",
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        "window" window: Option<u64> = "as in `Attention`"
+    }
     /// Derivative of softmax by its input, from its output y: y * (dy - sum(y * dy)).
     Rows SoftmaxGrad "softmax_grad" [y, dy]
     /// x[.., n] -> i32[.., k]: the columns of the k largest elements of each row, the largest first.
@@ -260,10 +270,11 @@ operations! {
     /// (columns i32[.., k], dy[.., k]) -> [.., n]: zeros, to which each element is added in its column, in order. The
     /// derivative of `TakeAlong`.
     Indexed AddAlong "add_along" [columns, dy]
-    /// `(logits[.., v], targets i32[..]) -> []`: mean over all rows of `-log softmax(logits)[target]`.
-    Indexed CrossEntropy "cross_entropy" [logits, targets]
-    /// (logits[.., v], targets i32[..], dloss[]) -> [.., v]: derivative of `CrossEntropy` by the logits.
-    Indexed CrossEntropyGrad "cross_entropy_grad" [logits, targets, dloss]
+    /// `(logits[.., v], targets i32[..], weights[..]) -> []`: mean over all rows of
+    /// `-log softmax(logits)[target] * weight`. There may be no weights.
+    Indexed CrossEntropy "cross_entropy" [logits, targets; weights]
+    /// (logits[.., v], targets i32[..], dloss[], weights[..]) -> [.., v]: derivative of `CrossEntropy` by the logits.
+    Indexed CrossEntropyGrad "cross_entropy_grad" [logits, targets, dloss; weights]
     /// x, which every member has. Its gradient is the sum of what the members have of it.
     View Vary "vary" [x]
     /// The sum of x over all members, in their order; the same on each.

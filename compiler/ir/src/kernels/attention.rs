@@ -18,6 +18,10 @@ pub struct Attention {
     pub result: DType,
     /// Whether row i sees columns 0..=i + columns - rows only; then there are at least as many columns.
     pub causal: bool,
+    /// Of these, how many a row sees at most: the last ones.
+    pub window: Option<u64>,
+    /// For each row the first column that it sees, but always the last that it would see without. One to a row.
+    pub starts: Option<Matrix>,
     /// Sizes of the batch dimensions, outermost first.
     pub batch: Vec<u64>,
     /// Queries.
@@ -56,6 +60,17 @@ pub struct Derivatives {
 /// Rows of a strip of scores.
 pub const STRIP_ROWS: u64 = 64;
 
+/// How many scores of a matrix are seen, where no row has a start of its own.
+pub fn seen(rows: u64, columns: u64, causal: bool, window: Option<u64>) -> u64 {
+    // 1 + 2 + .. + n
+    let up_to = |n: u64| n.saturating_mul(n.saturating_add(1)) / 2;
+    let after = if causal { up_to(rows.saturating_sub(1)) } else { 0 };
+    let before = window.map_or(0, |window| {
+        up_to(columns.saturating_sub(window)).saturating_sub(up_to(columns.saturating_sub(rows).saturating_sub(window)))
+    });
+    rows.saturating_mul(columns).saturating_sub(after).saturating_sub(before)
+}
+
 impl Attention {
     /// Strips of scores that exist at a time.
     pub const fn strips(&self) -> u64 {
@@ -76,10 +91,9 @@ impl Attention {
         Bytes(strips.max(statistics))
     }
 
-    /// Scores that are seen, over the batch.
+    /// Scores that are seen, over the batch; with starts, as many as without.
     pub fn seen(&self) -> u64 {
-        let hidden = if self.causal { self.rows * self.rows.saturating_sub(1) / 2 } else { 0 };
-        self.batch.iter().product::<u64>() * (self.rows * self.columns).saturating_sub(hidden)
+        self.batch.iter().product::<u64>() * seen(self.rows, self.columns, self.causal, self.window)
     }
 
     /// Floating-point operations, 2 per multiply-add, for the scores that are seen.

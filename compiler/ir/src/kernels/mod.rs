@@ -22,7 +22,7 @@ mod view;
 
 use crate::graph::{Binary, DType, Graph, Op, Unary};
 use crate::units::Bytes;
-pub use attention::{Attention, Derivatives, STRIP_ROWS};
+pub use attention::{Attention, Derivatives, STRIP_ROWS, seen};
 pub use fusion::Fusion;
 pub use routed::{Routed, RoutedProduct};
 pub use rows::{Extent, RowKernel, RowOp, Signature};

@@ -13,12 +13,13 @@ impl Kernel {
             Self::Copy { from, to } => vec![&mut from.at, &mut to.at],
             Self::Sum(sum) => vec![&mut sum.x, &mut sum.out],
             Self::Attention(attention) => {
-                let Attention { queries, keys, values, out, derivatives, .. } = attention;
+                let Attention { queries, keys, values, starts, out, derivatives, .. } = attention;
                 let more =
                     derivatives.iter_mut().flat_map(|more| [&mut more.dy, &mut more.by_keys, &mut more.by_values]);
                 [queries, keys, values, out]
                     .into_iter()
                     .chain(more)
+                    .chain(starts)
                     .map(|matrix| &mut matrix.at)
                     .chain([&mut attention.room])
                     .collect()

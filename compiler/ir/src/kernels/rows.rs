@@ -66,9 +66,15 @@ pub enum RowOp {
     /// Its derivative, from its output.
     SoftmaxGrad,
     /// Mean cross-entropy.
-    CrossEntropy,
+    CrossEntropy {
+        /// Whether each row has a weight.
+        weighted: bool,
+    },
     /// Its derivative by the logits.
-    CrossEntropyGrad,
+    CrossEntropyGrad {
+        /// Whether each row has a weight.
+        weighted: bool,
+    },
     /// Rows of a table with this many rows.
     Gather {
         /// Rows of the table.
@@ -116,6 +122,8 @@ pub enum Extent {
     Pairs,
     /// An index for each row.
     Indices,
+    /// A number for each row.
+    Weights,
     /// One row.
     Row,
     /// One number.
@@ -146,7 +154,7 @@ pub struct Signature {
 impl RowOp {
     /// What it takes and makes.
     pub const fn signature(&self) -> Signature {
-        use Extent::{Chosen, Columns, Indices, Named, One, Pairs, Row, Rows, Table};
+        use Extent::{Chosen, Columns, Indices, Named, One, Pairs, Row, Rows, Table, Weights};
         let (kind, what, inputs, result): (_, _, &[_], _) = match self {
             Self::Positions => ("series", "positions", &[], Rows),
             Self::Powers { .. } => ("series", "powers", &[], Rows),
@@ -162,8 +170,14 @@ impl RowOp {
             Self::NormalizeGradGain => ("layer_norm_grad", "by the gain", &[Rows, Pairs, Rows], Row),
             Self::Softmax { .. } => ("softmax", "forward", &[Rows], Rows),
             Self::SoftmaxGrad => ("softmax_grad", "gradient", &[Rows, Rows], Rows),
-            Self::CrossEntropy => ("cross_entropy", "forward", &[Rows, Indices], One),
-            Self::CrossEntropyGrad => ("cross_entropy", "gradient", &[Rows, Indices, One], Rows),
+            Self::CrossEntropy { weighted: false } => ("cross_entropy", "forward", &[Rows, Indices], One),
+            Self::CrossEntropy { weighted: true } => {
+                ("cross_entropy", "forward, weighted", &[Rows, Indices, Weights], One)
+            }
+            Self::CrossEntropyGrad { weighted: false } => ("cross_entropy", "gradient", &[Rows, Indices, One], Rows),
+            Self::CrossEntropyGrad { weighted: true } => {
+                ("cross_entropy", "gradient, weighted", &[Rows, Indices, One, Weights], Rows)
+            }
             Self::Gather { .. } => ("embedding", "gather", &[Table, Indices], Named),
             Self::ScatterAdd { .. } => ("embedding", "scatter_add", &[Indices, Rows], Table),
             Self::TopK { .. } => ("top_k", "top_k", &[Rows], Columns),
@@ -199,8 +213,8 @@ impl RowOp {
                 Self::Softmax { causal: causal.then_some(rows) }
             }
             Op::SoftmaxGrad => Self::SoftmaxGrad,
-            Op::CrossEntropy => Self::CrossEntropy,
-            Op::CrossEntropyGrad => Self::CrossEntropyGrad,
+            Op::CrossEntropy => Self::CrossEntropy { weighted: node.inputs.len() > 2 },
+            Op::CrossEntropyGrad => Self::CrossEntropyGrad { weighted: node.inputs.len() > 3 },
             Op::Gather => Self::Gather { table: x.shape[0] },
             Op::ScatterAdd => Self::ScatterAdd { table: node.ty.shape[0] },
             Op::Input { .. } | Op::Constant(_) | Op::Unary(_) | Op::Binary(_) | Op::Convert => return None,
@@ -221,7 +235,7 @@ impl RowKernel {
         match (extent, &self.op) {
             (Extent::Rows | Extent::Named, _) => self.rows * self.width,
             (Extent::Pairs, _) => self.rows * 2,
-            (Extent::Indices, _) => self.rows,
+            (Extent::Indices | Extent::Weights, _) => self.rows,
             (Extent::Row, _) => self.width,
             (
                 Extent::Columns | Extent::Chosen,
@@ -241,7 +255,7 @@ impl RowKernel {
             Extent::Rows => self.elements(*extent) * self.stored.bytes().0,
             Extent::Indices | Extent::Columns => self.elements(*extent) * DType::I32.bytes().0,
             Extent::Table => self.rows * self.width * self.dtype.bytes().0,
-            Extent::Pairs | Extent::Row | Extent::One | Extent::Named | Extent::Chosen => {
+            Extent::Pairs | Extent::Weights | Extent::Row | Extent::One | Extent::Named | Extent::Chosen => {
                 self.elements(*extent) * self.dtype.bytes().0
             }
         };

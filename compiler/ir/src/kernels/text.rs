@@ -88,7 +88,13 @@ impl fmt::Display for Routed {
 impl fmt::Display for Attention {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rows, columns, width, factors, result, .. } = self;
-        let masked = if self.causal { ", causal" } else { "" };
+        let mut masked = if self.causal { ", causal" } else { "" }.to_owned();
+        if let Some(window) = self.window {
+            masked += &format!(", window {window}");
+        }
+        if self.starts.is_some() {
+            masked += ", starts";
+        }
         write!(
             f,
             "{} times {rows} queries, {columns} keys of {width}, {factors} to {result}{masked}",

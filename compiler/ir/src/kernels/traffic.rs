@@ -59,7 +59,8 @@ fn of_attention(kernel: &Attention) -> u64 {
     let queries = batches * rows * width;
     let all = queries + 2 * batches * columns * width;
     let (read, made) = if kernel.derivatives.is_some() { (all + queries, all) } else { (all, queries) };
-    read * kernel.factors.bytes().0 + written(made * kernel.result.bytes().0, kernel.accumulate)
+    let starts = if kernel.starts.is_some() { batches * rows * DType::I32.bytes().0 } else { 0 };
+    starts + read * kernel.factors.bytes().0 + written(made * kernel.result.bytes().0, kernel.accumulate)
 }
 
 fn of_routed(kernel: &Routed) -> u64 {

@@ -1,6 +1,7 @@
 //! The meaning of attention and of its derivatives: every score, row by row.
 
 use super::{Tensor, softmax};
+use std::ops::Range;
 
 /// The rows of all matrices of a batch, and how many of them a matrix has.
 struct Rows<'t> {
@@ -19,14 +20,7 @@ impl<'t> Rows<'t> {
     }
 
     fn matrix(&self, batch: usize) -> &[&'t [f64]] {
-        let [own, queries] = self.leading;
-        let (mut rest, mut number, mut stride) = (batch, 0, 1);
-        for (own, size) in own.iter().zip(queries).rev() {
-            number += if *own == 1 { 0 } else { rest % size } * stride;
-            stride *= own;
-            rest /= size;
-        }
-        &self.all[number * self.height..][..self.height]
+        &self.all[matrix_of(self.leading, batch) * self.height..][..self.height]
     }
 
     fn n_matrices(&self) -> usize {
@@ -38,14 +32,50 @@ impl<'t> Rows<'t> {
     }
 }
 
+/// Which matrix of a tensor belongs to one of the queries, where axes of size 1 are repeated.
+fn matrix_of([own, queries]: [&[usize]; 2], batch: usize) -> usize {
+    let (mut rest, mut number, mut stride) = (batch, 0, 1);
+    for (own, size) in own.iter().zip(queries).rev() {
+        number += if *own == 1 { 0 } else { rest % size } * stride;
+        stride *= own;
+        rest /= size;
+    }
+    number
+}
+
 fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// The scores of a row, of the columns that it sees.
-fn scores(q: &Rows<'_>, k: &Rows<'_>, batch: usize, row: usize, causal: bool) -> Vec<f64> {
-    let seen = if causal { row + 1 + k.height - q.height } else { k.height };
-    k.matrix(batch)[..seen].iter().map(|key| dot(q.matrix(batch)[row], key)).collect()
+/// Which columns rows see.
+pub(super) struct Sight<'t> {
+    pub(super) causal: bool,
+    pub(super) window: Option<u64>,
+    /// The first column for each row, as a tensor without columns.
+    pub(super) starts: Option<&'t Tensor>,
+}
+
+impl Sight<'_> {
+    /// The columns that a row sees.
+    fn seen(&self, (q, k): (&Rows<'_>, &Rows<'_>), batch: usize, row: usize) -> Range<usize> {
+        if !self.causal {
+            return 0..k.height;
+        }
+        let end = row + 1 + k.height - q.height;
+        let of_window = self.window.map_or(0, |window| end.saturating_sub(window as usize));
+        let of_start = self.starts.map_or(0, |starts| {
+            // Repeated as keys are, with a column for each query.
+            let leading = [&starts.shape[..starts.shape.len() - 1], q.leading[1]];
+            let number = matrix_of(leading, batch);
+            starts.data[number * q.height + row].max(0.0) as usize
+        });
+        of_window.max(of_start).min(end - 1)..end
+    }
+}
+
+/// The scores of a row, of these columns.
+fn scores(q: &Rows<'_>, k: &Rows<'_>, batch: usize, row: usize, seen: &Range<usize>) -> Vec<f64> {
+    k.matrix(batch)[seen.clone()].iter().map(|key| dot(q.matrix(batch)[row], key)).collect()
 }
 
 /// Every row of every matrix of queries, in order.
@@ -54,12 +84,13 @@ fn each_row(q: &Rows<'_>) -> impl Iterator<Item = (usize, usize)> + use<> {
     (0..q.n_matrices()).flat_map(move |batch| (0..height).map(move |row| (batch, row)))
 }
 
-pub(super) fn forward([q, k, v]: [&Tensor; 3], causal: bool) -> Vec<f64> {
+pub(super) fn forward([q, k, v]: [&Tensor; 3], sight: &Sight<'_>) -> Vec<f64> {
     let (q, k, v) = (Rows::of(q, q), Rows::of(k, q), Rows::of(v, q));
     let row = |(batch, row)| {
-        let scores = scores(&q, &k, batch, row, causal);
+        let seen = sight.seen((&q, &k), batch, row);
+        let scores = scores(&q, &k, batch, row, &seen);
         let mut out = vec![0.0; v.width()];
-        for (p, value) in softmax(&scores, scores.len()).iter().zip(v.matrix(batch)) {
+        for (p, value) in softmax(&scores, scores.len()).iter().zip(&v.matrix(batch)[seen]) {
             out.iter_mut().zip(*value).for_each(|(sum, value)| *sum += p * value);
         }
         out
@@ -67,17 +98,18 @@ pub(super) fn forward([q, k, v]: [&Tensor; 3], causal: bool) -> Vec<f64> {
     each_row(&q).flat_map(row).collect()
 }
 
-pub(super) fn gradients([q, k, v, dy]: [&Tensor; 4], causal: bool) -> Vec<f64> {
+pub(super) fn gradients([q, k, v, dy]: [&Tensor; 4], sight: &Sight<'_>) -> Vec<f64> {
     let (q, k, v, dy) = (Rows::of(q, q), Rows::of(k, q), Rows::of(v, q), Rows::of(dy, q));
     let (width, height) = (q.width(), q.height + 2 * k.height);
     let mut out = vec![0.0; q.n_matrices() * height * width];
     for (batch, row) in each_row(&q) {
-        let scores = scores(&q, &k, batch, row, causal);
+        let seen = sight.seen((&q, &k), batch, row);
+        let scores = scores(&q, &k, batch, row, &seen);
         let (query, gradient) = (q.matrix(batch)[row], dy.matrix(batch)[row]);
         let weights = softmax(&scores, scores.len());
-        let by_weight: Vec<f64> = v.matrix(batch)[..weights.len()].iter().map(|value| dot(gradient, value)).collect();
+        let by_weight: Vec<f64> = v.matrix(batch)[seen.clone()].iter().map(|value| dot(gradient, value)).collect();
         let mean = dot(&weights, &by_weight);
-        for (column, (weight, by_weight)) in weights.iter().zip(by_weight).enumerate() {
+        for (column, (weight, by_weight)) in seen.zip(weights.iter().zip(by_weight)) {
             let by_score = weight * (by_weight - mean);
             let parts = [
                 (row, by_score, k.matrix(batch)[column]),

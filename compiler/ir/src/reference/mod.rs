@@ -69,6 +69,8 @@ pub fn evaluate(node: &Node, inputs: &[&Tensor]) -> Vec<f64> {
         let rows = input(0).rows().zip(input(1).rows()).enumerate();
         rows.flat_map(|(row, (x, statistics))| f(row, x, statistics[0], statistics[1])).collect::<Vec<f64>>()
     };
+    // What a row weighs by the input at a position, if there is one.
+    let weight = |position: usize, row: usize| inputs.get(position).map_or(1.0, |weights| weights.data[row]);
     match &node.op {
         Op::Input { .. } => unreachable!("operands are read by whoever has them"),
         Op::Constant(number) => vec![*number; node.ty.elements() as usize],
@@ -103,8 +105,16 @@ pub fn evaluate(node: &Node, inputs: &[&Tensor]) -> Vec<f64> {
             input(0).at(&index)
         }),
         Op::Concat { axis } => each(&|index| concatenated(inputs, *axis as usize, index)),
-        Op::Attention { causal } => attention::forward([input(0), input(1), input(2)], *causal),
-        Op::AttentionGrad { causal } => attention::gradients([input(0), input(1), input(2), input(3)], *causal),
+        Op::Attention { causal, window } => {
+            let starts = node.inputs.get(3).map(|_| input(3));
+            let sight = attention::Sight { causal: *causal, window: *window, starts };
+            attention::forward([input(0), input(1), input(2)], &sight)
+        }
+        Op::AttentionGrad { causal, window } => {
+            let starts = node.inputs.get(4).map(|_| input(4));
+            let sight = attention::Sight { causal: *causal, window: *window, starts };
+            attention::gradients([input(0), input(1), input(2), input(3)], &sight)
+        }
         Op::Gather => {
             let width = input(0).shape[1];
             let row = |i: &f64| match is_somewhere(*i) {
@@ -194,14 +204,15 @@ pub fn evaluate(node: &Node, inputs: &[&Tensor]) -> Vec<f64> {
             unreachable!("exchanges stand between pieces of a task")
         }
         Op::CrossEntropy => {
-            let losses = input(0).rows().zip(&input(1).data).map(|(x, t)| -softmax(x, x.len())[*t as usize].ln());
+            let rows = (0..).zip(input(0).rows().zip(&input(1).data));
+            let losses = rows.map(|(row, (x, t))| -softmax(x, x.len())[*t as usize].ln() * weight(2, row));
             vec![losses.sum::<f64>() / input(1).data.len() as f64]
         }
         Op::CrossEntropyGrad => {
             let factor = input(2).data[0] / input(1).data.len() as f64;
-            let rows = input(0).rows().zip(&input(1).data);
-            rows.flat_map(|(x, t)| {
-                let y = softmax(x, x.len());
+            let rows = (0..).zip(input(0).rows().zip(&input(1).data));
+            rows.flat_map(|(row, (x, t))| {
+                let (y, factor) = (softmax(x, x.len()), factor * weight(3, row));
                 (0..x.len()).map(|i| (y[i] - f64::from(i == *t as usize)) * factor).collect::<Vec<f64>>()
             })
             .collect()

@@ -92,13 +92,15 @@ pub(super) fn derivative(tape: &mut Tape, node: NodeId, position: usize, dy: Nod
             let y = tape.computed(y);
             whole(tape.shaped(Op::SoftmaxGrad, &[y, dy], &shape))
         }
-        Op::Attention { causal } => {
+        Op::Attention { causal, window } => {
             let dy = tape.stored(dy);
-            whole(attention(tape, &inputs, position, causal, dy))
+            whole(attention(tape, Op::AttentionGrad { causal, window }, &inputs, position, dy))
         }
         Op::CrossEntropy => {
             let shape = tape.shape(x).to_vec();
-            whole(tape.shaped(Op::CrossEntropyGrad, &[inputs[0], inputs[1], dy], &shape))
+            // No gradient flows back to weights: the language detaches them.
+            let inputs = [&inputs[..2], &[dy], &inputs[2..]].concat();
+            whole(tape.shaped(Op::CrossEntropyGrad, &inputs, &shape))
         }
         Op::Vary => {
             let dy = tape.unrounded(dy);
@@ -245,13 +247,14 @@ fn normalize(tape: &mut Tape, inputs: &[NodeId], position: usize, dy: NodeId) ->
 
 /// All derivatives at once, of which this is one: weights are made again from queries and keys, so
 /// that no pass keeps them (arXiv 2205.14135, algorithm 4).
-fn attention(tape: &mut Tape, inputs: &[NodeId], position: usize, causal: bool, dy: NodeId) -> NodeId {
+fn attention(tape: &mut Tape, op: Op, inputs: &[NodeId], position: usize, dy: NodeId) -> NodeId {
+    let (inputs, starts) = inputs.split_at(3);
     let rows: Vec<u64> =
         inputs.iter().map(|input| tape.shape(*input).iter().rev().nth(1).copied().unwrap_or(1)).collect();
     let mut shape = tape.shape(dy).to_vec();
     let axis = shape.len() - 2;
     shape[axis] = rows.iter().sum();
-    let all = tape.shaped(Op::AttentionGrad { causal }, &[inputs, &[dy]].concat(), &shape);
+    let all = tape.shaped(op, &[inputs, &[dy], starts].concat(), &shape);
     let own = tape.slice(all, axis, rows[..position].iter().sum(), rows[position]);
     // Keys and values may be repeated for several heads of queries.
     fold_to(tape, own, inputs[position])

@@ -3,6 +3,7 @@
 //! the scores of attention that are seen. Views, copies and conversions count nothing.
 
 use pipe_ir::graph::{Node, Op, TensorType};
+use pipe_ir::kernels;
 
 /// Operations of one node.
 pub(crate) fn of_node(nodes: &[Node], node: &Node) -> u64 {
@@ -35,8 +36,8 @@ pub(crate) fn of_node(nodes: &[Node], node: &Node) -> u64 {
         | Op::CrossEntropy
         | Op::CrossEntropyGrad => read.saturating_mul(5),
         Op::TopK => read.saturating_mul(node.ty.shape.last().copied().unwrap_or(1)),
-        Op::Attention { causal } => attention(nodes, node, *causal, 2),
-        Op::AttentionGrad { causal } => attention(nodes, node, *causal, 5),
+        Op::Attention { causal, window } => attention(nodes, node, (*causal, *window), 2),
+        Op::AttentionGrad { causal, window } => attention(nodes, node, (*causal, *window), 5),
         Op::Input { .. } | Op::Constant(_) | Op::Concat { .. } => 0,
         Op::Positions | Op::Gather | Op::TakeAlong => 0,
         Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Convert | Op::Vary | Op::OwnPart => 0,
@@ -45,11 +46,10 @@ pub(crate) fn of_node(nodes: &[Node], node: &Node) -> u64 {
 }
 
 /// 2 per multiply-add of the products, and 5 for each score, for the scores that are seen.
-fn attention(nodes: &[Node], node: &Node, causal: bool, products: u64) -> u64 {
+fn attention(nodes: &[Node], node: &Node, (causal, window): (bool, Option<u64>), products: u64) -> u64 {
     let shape = |position: usize| node.inputs.get(position).map_or(&[][..], |id| &nodes[id.index()].ty.shape);
     let ([leading @ .., rows, width], [.., columns, _]) = (shape(0), shape(1)) else { return 0 };
-    let hidden = if causal { rows.saturating_mul(rows.saturating_sub(1)) / 2 } else { 0 };
-    let seen = rows.saturating_mul(*columns).saturating_sub(hidden);
+    let seen = kernels::seen(*rows, *columns, causal, window);
     let matrices = leading.iter().fold(1_u64, |product, size| product.saturating_mul(*size));
     matrices.saturating_mul(seen).saturating_mul(products.saturating_mul(2).saturating_mul(*width).saturating_add(5))
 }

@@ -244,8 +244,8 @@ const FUNCTIONS: &[Function] = &[
     },
     Function {
         name: "causal_attention",
-        doc: "`attention` in which each position sees itself and those before.",
-        usage: &["q", "k", "v"],
+        doc: "`attention` in which each position sees itself and those before: `window` at most, none before its start.",
+        usage: &["q", "k", "v", "window?", "starts?"],
         make: |evaluator, given| products::attention(evaluator, given, true),
     },
     Function {
@@ -298,8 +298,8 @@ const FUNCTIONS: &[Function] = &[
     },
     Function {
         name: "cross_entropy",
-        doc: "The mean cross-entropy of `logits[.., n]` and the right columns, `targets[..]`, in nats.",
-        usage: &["logits", "targets"],
+        doc: "The mean cross-entropy of `logits[.., n]` and the right columns, `targets[..]`, in nats; rows may have `weights[..]`.",
+        usage: &["logits", "targets", "weights?"],
         make: products::cross_entropy,
     },
     Function {

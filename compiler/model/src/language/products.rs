@@ -4,8 +4,8 @@ use super::evaluator::{Evaluator, Reported};
 use super::functions::{self, Arguments};
 use super::value::{Operand, Value};
 use crate::graph::composed;
-use crate::graph::tape::Tape;
-use pipe_ir::graph::{Node, Op};
+use crate::graph::tape::{Leaf, Tape};
+use pipe_ir::graph::{Node, Op, TensorType, Unary};
 use pipe_ir::ids::NodeId;
 use pipe_syntax::diagnostic::{Code, Diagnostic};
 
@@ -101,18 +101,68 @@ pub(super) fn attention(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>, ca
         unreachable!("their shapes were just compared");
     };
     let sharing = shared_heads(leading, of_keys).unwrap_or(1);
+    let op = Op::Attention { causal, window: window(evaluator, given, *columns)? };
+    let starts = starts(evaluator, given, operands[0])?;
     if sharing == 1 {
-        let result = evaluator.tape.shaped(Op::Attention { causal }, &[queries, keys, values], &q);
+        let starts = starts.map(|starts| with_ones(evaluator.tape, starts, leading.len()));
+        let inputs: Vec<NodeId> = [queries, keys, values].into_iter().chain(starts).collect();
+        let result = evaluator.tape.shaped(op, &inputs, &q);
         return evaluator.made(result, given.span);
     }
     // Heads of queries that share one of keys are an axis of their own, along which keys and values are repeated.
     let grouped = |heads: u64, rows: u64| [of_keys, &[heads, rows, *width]].concat();
     let queries = evaluator.tape.reshape(queries, &grouped(sharing, *rows));
     let [keys, values] = [keys, values].map(|tensor| evaluator.tape.reshape(tensor, &grouped(1, *columns)));
-    let inputs = [queries, keys, values];
-    let result = evaluator.tape.shaped(Op::Attention { causal }, &inputs, &grouped(sharing, *rows));
+    let starts = starts.map(|starts| with_ones(evaluator.tape, starts, leading.len() + 1));
+    let inputs: Vec<NodeId> = [queries, keys, values].into_iter().chain(starts).collect();
+    let result = evaluator.tape.shaped(op, &inputs, &grouped(sharing, *rows));
     let result = evaluator.tape.reshape(result, &q);
     evaluator.made(result, given.span)
+}
+
+/// The window of attention to so many keys, if it is given one.
+fn window(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>, columns: u64) -> Result<Option<u64>, Reported> {
+    let Some((value, span)) = given.values.get(3).copied() else { return Ok(None) };
+    let window = evaluator.integer((value, span))?;
+    match u64::try_from(window) {
+        // One that is as long as there are keys hides nothing.
+        Ok(window) => Ok((window > 0 && window < columns).then_some(window)),
+        Err(_) => {
+            let message = format!("a window of {window} positions: it must be positive, or 0 for none");
+            evaluator.fail(Diagnostic::error(Code::OutOfRange, span, "this number", message))
+        }
+    }
+}
+
+/// The first positions that queries may look at, `i32[.., m]` without an axis of heads, if they are given.
+fn starts(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>, queries: Operand) -> Result<Option<NodeId>, Reported> {
+    if given.values.len() < 5 {
+        return Ok(None);
+    }
+    let starts = given.indices(evaluator, 4)?;
+    let shape = evaluator.tape.shape(queries.node).to_vec();
+    let wanted = match shape.as_slice() {
+        [leading @ .., _heads, rows, _] => [leading, &[*rows]].concat(),
+        [rows, ..] => vec![*rows],
+        [] => Vec::new(),
+    };
+    if evaluator.tape.shape(starts.node) == wanted {
+        return Ok(Some(starts.node));
+    }
+    let (left, right) = (evaluator.tape.ty(starts.node), evaluator.tape.ty(queries.node));
+    let message = format!("starts {left} do not fit queries {right}");
+    let help = "there is one for each position: queries are [.., heads, m, w], starts `i32[.., m]`";
+    let diagnostic = mismatch(evaluator.tape, queries, starts, message, help);
+    evaluator.fail(diagnostic)
+}
+
+/// Starts with an axis of size 1 for each axis of heads, so that they have as many axes before the last as this.
+fn with_ones(tape: &mut Tape, starts: NodeId, leading: usize) -> NodeId {
+    let TensorType { dtype, mut shape } = tape.ty(starts).clone();
+    let rows = shape.pop().unwrap_or(1);
+    shape.resize(leading, 1);
+    shape.push(rows);
+    tape.push(Op::Reshape, vec![starts], TensorType { dtype, shape })
 }
 
 /// How many heads of queries share each head of keys, where these are the sizes before the last two axes.
@@ -201,7 +251,7 @@ pub(super) fn gather(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Ma
     evaluator.made(rows, given.span)
 }
 
-/// The mean loss of predictions.
+/// The mean loss of predictions. No gradient flows into weights.
 pub(super) fn cross_entropy(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
     let logits = given.numbers(evaluator, 0)?;
     let targets = given.indices(evaluator, 1)?;
@@ -213,5 +263,18 @@ pub(super) fn cross_entropy(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>
         let diagnostic = mismatch(evaluator.tape, logits, targets, message, help);
         return evaluator.fail(diagnostic);
     }
-    Ok(Value::Tensor(evaluator.tape.shaped(Op::CrossEntropy, &[logits.node, targets.node], &[])))
+    let mut inputs = vec![logits.node, targets.node];
+    if given.values.len() > 2 {
+        let weights = given.numbers(evaluator, 2)?;
+        if evaluator.tape.shape(weights.node) != evaluator.tape.shape(targets.node) {
+            let (left, right) = (evaluator.tape.ty(targets.node), evaluator.tape.ty(weights.node));
+            let message = format!("`cross_entropy` cannot weigh {left} with {right}");
+            let diagnostic =
+                mismatch(evaluator.tape, targets, weights, message, "there is a weight for each of the targets");
+            return evaluator.fail(diagnostic);
+        }
+        let is_data = matches!(evaluator.tape.leaf_of(weights.node), Some(Leaf::Data(_)));
+        inputs.push(if is_data { weights.node } else { evaluator.tape.unary(Unary::Detach, weights.node) });
+    }
+    Ok(Value::Tensor(evaluator.tape.shaped(Op::CrossEntropy, &inputs, &[])))
 }

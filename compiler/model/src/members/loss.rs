@@ -6,9 +6,14 @@ use crate::graph::composed::log_sum_exp;
 use pipe_ir::graph::{Binary, Node, Op};
 use pipe_ir::ids::NodeId;
 
-/// The mean of `log sum e^logits - logit of the target` over all rows.
+/// The mean of `log sum e^logits - logit of the target` over all rows, times their weights, if there are any.
 #[expect(clippy::float_arithmetic, clippy::cast_precision_loss, reason = "the constant is an element of a tensor")]
-pub(super) fn cross_entropy(dividing: &mut Dividing<'_>, node: &Node, logits: NodeId, targets: NodeId) -> Own {
+pub(super) fn cross_entropy(
+    dividing: &mut Dividing<'_>,
+    node: &Node,
+    logits: NodeId,
+    (targets, weights): (NodeId, Option<NodeId>),
+) -> Own {
     let whole = dividing.whole.tape.shape(node.inputs[0]).to_vec();
     let (classes, rows) = whole.split_last().map_or((1, &[][..]), |(classes, rows)| (*classes, rows));
     let one = [rows, &[1]].concat();
@@ -27,6 +32,10 @@ pub(super) fn cross_entropy(dividing: &mut Dividing<'_>, node: &Node, logits: No
     let chosen = tape.take_along(logits, columns);
     let chosen = tape.all_reduce(chosen);
     let mut loss = tape.binary(Binary::Sub, all, chosen);
+    if let Some(weights) = weights {
+        let weights = tape.reshape(weights, &one);
+        loss = tape.binary(Binary::Mul, loss, weights);
+    }
     let count = tape.ty(loss).elements();
     for axis in (0..rows.len()).rev() {
         loss = tape.sum(loss, axis);

@@ -333,28 +333,39 @@ fn attention(own: &mut Dividing<'_>, node: &Node, inputs: &[Own]) -> Option<Own>
     if along.axis + 2 >= node.ty.shape.len() {
         return None;
     }
-    let factors = node.inputs.iter().zip(inputs).map(|(id, input)| {
+    let is_whole_or_factor = |(position, input): (usize, &Own)| position < 3 || input.state == State::Whole;
+    if !inputs.iter().enumerate().all(is_whole_or_factor) {
+        return None;
+    }
+    let factors = node.inputs.iter().zip(inputs).enumerate().map(|(position, (id, input))| {
         let shape = own.whole.tape.shape(*id);
-        if shape[along.axis] == 1 { own.varied(*input, shape) } else { own.part(*input, along, shape).node }
+        match shape[along.axis] {
+            // Starts have no gradient.
+            1 if position > 2 => input.node,
+            1 => own.varied(*input, shape),
+            _ => own.part(*input, along, shape).node,
+        }
     });
     let factors = factors.collect();
     Some(own.push(&node.op, factors, &node.ty, State::Part(along)))
 }
 
 fn cross_entropy(own: &mut Dividing<'_>, node: &Node, inputs: &[Own]) -> Option<Own> {
-    let [logits, targets] = *inputs else { return None };
+    let [logits, targets, ref weights @ ..] = *inputs else { return None };
     let whole = shape_of(own, node.inputs[0]);
     let State::Part(along) = logits.state else { return None };
     if along.axis + 1 < whole.len() {
         // The mean over the own rows, of as many as all members have.
-        let targets = own.part(targets, along, shape_of(own, node.inputs[1]));
-        let mean = own.push(&node.op, vec![logits.node, targets.node], &node.ty, State::Summand);
+        let of_rows = [&[targets], weights].concat().into_iter();
+        let of_rows = of_rows.map(|input| own.part(input, along, shape_of(own, node.inputs[1])).node);
+        let inputs = [logits.node].into_iter().chain(of_rows).collect();
+        let mean = own.push(&node.op, inputs, &node.ty, State::Summand);
         return Some(Own { node: part(&mut own.tape, mean.node, 1, own.members), ..mean });
     }
-    if along.blocks > 1 || targets.state != State::Whole {
+    if along.blocks > 1 || [&[targets], weights].concat().iter().any(|input| input.state != State::Whole) {
         return None;
     }
-    Some(loss::cross_entropy(own, node, logits.node, targets.node))
+    Some(loss::cross_entropy(own, node, logits.node, (targets.node, weights.first().map(|weights| weights.node))))
 }
 
 /// Operations on whole rows, of which each member has some.

@@ -278,7 +278,7 @@ impl<'a> Cutting<'a> {
         match &node.op {
             Op::Binary(function) => self.binary(id, node, *function),
             Op::MatMul { transpose_a, transpose_b } => self.product(id, node, (*transpose_a, *transpose_b)),
-            Op::Attention { causal } => self.attention(id, node, &states, *causal),
+            Op::Attention { causal, .. } => self.attention(id, node, &states, *causal),
             Op::CrossEntropy => self.cross_entropy(id, node, &states),
             Op::Concat { axis } => self.concat(id, node, *axis as usize),
             Op::Gather => self.gather(id, node, &states),

@@ -143,7 +143,10 @@ impl Cutting<'_> {
         let [State::Cut(along), others @ ..] = states else {
             return Err(self.refuse(id, "`attention` mixes positions of the sequence"));
         };
-        if others.iter().any(|other| other != &states[0]) || along.columns.is_some() || along.axis + 1 == rank {
+        // Starts of documents have an axis less than queries, behind the sequence.
+        let (factors, starts) = others.split_at(2);
+        let differs = factors.iter().chain(starts).any(|other| other != &states[0]);
+        if differs || along.columns.is_some() || along.axis + 1 == rank {
             return Err(self.refuse(id, "queries, keys and values have the sequence along different axes"));
         }
         let along = *along;
@@ -157,8 +160,9 @@ impl Cutting<'_> {
             );
         }
         let (q, k, v) = (node.inputs[0], node.inputs[1], node.inputs[2]);
-        let inputs = vec![self.image(q), self.joined(k, along.axis), self.joined(v, along.axis)];
-        Ok(self.push(node, inputs, along))
+        let starts = node.inputs.get(3).map(|starts| self.image(*starts));
+        let factors = [self.image(q), self.joined(k, along.axis), self.joined(v, along.axis)];
+        Ok(self.push(node, factors.into_iter().chain(starts).collect(), along))
     }
 
     /// A tensor of this slice after those of all slices before it, which carry theirs over.
@@ -184,8 +188,10 @@ impl Cutting<'_> {
 
     pub(super) fn cross_entropy(&mut self, id: NodeId, node: &Node, states: &[State]) -> Cut<(NodeId, State)> {
         match states {
-            [State::Cut(logits), State::Cut(targets)]
-                if logits == targets && logits.columns.is_none() && logits.axis + 1 < self.rank(node.inputs[0]) =>
+            [State::Cut(logits), others @ ..]
+                if others.iter().all(|other| other == &states[0])
+                    && logits.columns.is_none()
+                    && logits.axis + 1 < self.rank(node.inputs[0]) =>
             {
                 let inputs = node.inputs.iter().map(|input| self.image(*input)).collect();
                 let mean = self.tape.push(node.op.clone(), inputs, node.ty.clone());

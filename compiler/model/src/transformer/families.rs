@@ -218,7 +218,7 @@ impl<'t> Reader<'t> {
         self.whole(&["head_dim"], own, SIZES)
     }
 
-    fn window(&mut self, default: Option<u64>) -> Option<u64> {
+    pub(super) fn window(&mut self, default: Option<u64>) -> Option<u64> {
         let key = "sliding_window";
         match self.object.get(&[key]) {
             Some(_) => Some(self.whole(&[key], 1, LARGE)),

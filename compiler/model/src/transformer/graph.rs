@@ -48,9 +48,7 @@ const SILENT: &[&str] = &[
     "id2label",
     "initializer_range",
     "label2id",
-    "layer_types",
     "max_position_embeddings",
-    "max_window_layers",
     "model_type",
     "n_ctx",
     "name_or_path",
@@ -100,6 +98,8 @@ const READ: &[&str] = &[
     "intermediate_size",
     "kv_lora_rank",
     "layer_norm_epsilon",
+    "layer_types",
+    "max_window_layers",
     "mlp_bias",
     "mlp_only_layers",
     "moe_intermediate_size",
@@ -231,17 +231,6 @@ impl Reader<'_> {
         }
     }
 
-    /// Rule: no row is longer than a window, which attention does not have.
-    fn no_window(&mut self, window: Option<u64>, settings: &Settings) {
-        if let Some(window) = window.filter(|window| *window < settings.sequence) {
-            let message = format!(
-                "`sliding_window` is {window}, but a row has {} positions: windows shorter than a row are not supported yet",
-                settings.sequence
-            );
-            self.refuse_with(&["sliding_window"], message, format!("use a `sequence` of at most {window}"));
-        }
-    }
-
     /// Layers of `std.models.gpt`.
     fn gpt2_graph(&mut self, settings: &Settings) -> (&'static str, Arguments) {
         let config = self.gpt2();
@@ -280,12 +269,8 @@ impl Reader<'_> {
         if is_gemma {
             self.only("attention_bias", &["false"]);
         }
-        if family.starts_with("qwen") && self.flag("use_sliding_window", false) {
-            let window = self.whole(&["sliding_window"], 4_096, LARGE);
-            self.no_window(Some(window), settings);
-        }
-        self.no_window(config.window, settings);
         let mut arguments = self.common(&config, family, settings);
+        self.windows(&config, family, settings, &mut arguments);
         arguments.flag("normed", config.has_query_norm);
         let biased = u64::from(config.biases.attention) + u64::from(config.biases.projection);
         arguments.set("biased", Number::whole(i64::try_from(biased).unwrap_or(0)));

@@ -22,6 +22,7 @@ mod json;
 mod layout;
 mod rotation;
 mod settings;
+mod sliding;
 mod stages;
 mod weights;
 

@@ -36,6 +36,7 @@ impl Sources {
                 keys: factor(&kernel.keys),
                 values: factor(&kernel.values),
                 out: result(&kernel.out),
+                starts: kernel.starts.as_ref().map(|starts| matrix_of(starts, index, DType::I32)),
                 derivatives: kernel.derivatives.as_deref().map(derivatives).map(Box::new),
                 ..kernel.clone()
             }
@@ -76,8 +77,11 @@ impl Sources {
         let batches: u64 = batch.iter().product();
         let [_, size1, size2] = padded(batch, 1);
         let numbers = [kernel.rows, kernel.columns, *width, batches, size1, size2].map(Argument::U64);
-        let flags = [Some(kernel.causal), tiles.is_tensor.then(|| lies_in_vectors(kernel))];
-        let flags = flags.into_iter().flatten().map(|flag| Argument::U32(u32::from(flag)));
+        let flag = |is_set: bool| Argument::U32(u32::from(is_set));
+        // Where there are no starts, nobody looks at what is given for them.
+        let starts = given(&[kernel.starts.as_ref().unwrap_or(&kernel.queries)]);
+        let sight = [flag(kernel.causal), Argument::U64(kernel.window.unwrap_or(0)), flag(kernel.starts.is_some())];
+        let by_vectors = tiles.is_tensor.then(|| flag(lies_in_vectors(kernel)));
         let n_parts = tiles.columns.map_or(1, |columns| width.div_ceil(columns));
         // At most 64 batch indices run at once, so that blocks of the same index share the cache.
         let beside = batches.clamp(1, 64);
@@ -85,7 +89,7 @@ impl Sources {
             [blocks(rows.div_ceil(ROWS) * beside), some_blocks(batches.div_ceil(beside), 65535), blocks(n_parts)];
         // A warp of tensor cores has 16 rows.
         let threads = if tiles.is_tensor { 128 } else { 256 };
-        let arguments = arguments.into_iter().chain(numbers).chain(flags).collect();
+        let arguments = arguments.into_iter().chain(numbers).chain(sight).chain(starts).chain(by_vectors).collect();
         Launch { function, grid, block: [threads, 1, 1], shared: 0, arguments }
     }
 }

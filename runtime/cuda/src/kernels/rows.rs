@@ -94,13 +94,13 @@ impl Sources {
                 ("softmax_REAL_STORED_RESULT", by_teams, vec![], vec![Argument::U64(causal.unwrap_or_default())])
             }
             RowOp::SoftmaxGrad => ("softmax_grad_REAL_STORED_RESULT", by_teams, vec![], vec![]),
-            RowOp::CrossEntropy => {
+            RowOp::CrossEntropy { weighted } => {
                 let between = vec![Argument::Working, Argument::Error];
-                ("cross_entropy_REAL_STORED_xLANES", by_blocks(LOSS_BLOCKS), between, vec![])
+                ("cross_entropy_REAL_STORED_xLANES", by_blocks(LOSS_BLOCKS), between, vec![flag(*weighted)])
             }
-            RowOp::CrossEntropyGrad => {
-                let shape = by_blocks(i32::MAX as u32);
-                ("cross_entropy_grad_REAL_STORED_RESULT_xLANES", shape, vec![Argument::Error], vec![])
+            RowOp::CrossEntropyGrad { weighted } => {
+                let (shape, last) = (by_blocks(i32::MAX as u32), vec![flag(*weighted)]);
+                ("cross_entropy_grad_REAL_STORED_RESULT_xLANES", shape, vec![Argument::Error], last)
             }
             RowOp::Gather { table } => ("gather_REAL", by_teams, vec![Argument::Error], vec![Argument::U64(*table)]),
             RowOp::ScatterAdd { table } => return self.scatter_add(kernel, *table),
@@ -114,8 +114,13 @@ impl Sources {
             }
         };
         // What nothing is added to has an input as what is added, which nobody looks at.
-        let is_missing =
-            matches!(op, RowOp::NormalizeGradInput { joined: false, .. } | RowOp::Normalize { biased: false });
+        let is_missing = matches!(
+            op,
+            RowOp::NormalizeGradInput { joined: false, .. }
+                | RowOp::Normalize { biased: false }
+                | RowOp::CrossEntropy { weighted: false }
+                | RowOp::CrossEntropyGrad { weighted: false }
+        );
         let unread = kernel.inputs.last().filter(|_| is_missing);
         let tensors = kernel.inputs.iter().chain(unread).chain([&kernel.out]).map(|at| Argument::Address(*at));
         let arguments = tensors.chain(between).chain(sizes()).chain(last).collect();
@@ -165,7 +170,7 @@ fn lanes_of(kernel: &RowKernel) -> &'static str {
     let walked = inputs.iter().zip(&kernel.inputs).filter_map(|(extent, at)| match extent {
         Extent::Rows => Some((at, kernel.stored)),
         Extent::Row => Some((at, kernel.dtype)),
-        Extent::Pairs | Extent::Indices | Extent::One | Extent::Table | Extent::Named => None,
+        Extent::Pairs | Extent::Indices | Extent::Weights | Extent::One | Extent::Table | Extent::Named => None,
         Extent::Columns | Extent::Chosen => None,
     });
     lanes(kernel.width, walked.chain((result == Extent::Rows).then_some((&kernel.out, kernel.result))))

@@ -1,6 +1,6 @@
 //! Attention in strips of rows (arXiv 2205.14135): a strip of scores is a product, becomes weights,
-//! and is used up by the next products before the next strip comes. Columns that no row of a strip
-//! sees are left out of its products. What is stored as bfloat16 is widened, and rounded, one
+//! and is used up by the next products before the next strip comes. Columns before and after those that rows of a
+//! strip see are left out of its products. What is stored as bfloat16 is widened, and rounded, one
 //! matrix of the batch at a time.
 
 use super::foreign;
@@ -12,6 +12,7 @@ use pipe_distributed::memory::Region;
 use pipe_ir::graph::DType;
 use pipe_ir::kernels::{Attention, Gemm, Location, Matrix, STRIP_ROWS};
 use pulp::Arch;
+use std::ops::Range;
 
 /// Runs a kernel; `locate` gives the bytes from a location to the end of its place.
 pub(super) fn attention<T: Number>(
@@ -25,9 +26,11 @@ pub(super) fn attention<T: Number>(
         let head = stored.widened(kernel, wide)?;
         for start in (0..kernel.rows).step_by(STRIP_ROWS as usize) {
             let rows = STRIP_ROWS.min(kernel.rows - start);
-            let columns = if kernel.causal { start + rows + kernel.columns - kernel.rows } else { kernel.columns };
+            let end = if kernel.causal { start + rows + kernel.columns - kernel.rows } else { kernel.columns };
+            let seen = stored.seen(kernel, start, rows);
+            let first = seen.iter().map(|seen| seen.start).min().unwrap_or(0);
             let room = locate(kernel.room);
-            let strip = Strip { arch, kernel, head: &head, room, start, rows, columns };
+            let strip = Strip { arch, kernel, head: &head, room, start, rows, first, columns: end - first, seen };
             match &head.derivatives {
                 None => strip.forward::<T>(),
                 Some(derivatives) => strip.gradients::<T>(derivatives),
@@ -91,6 +94,8 @@ struct Head {
     values: Factor,
     out: Factor,
     derivatives: Option<HeadDerivatives>,
+    /// Indices, one to a row.
+    starts: Option<Factor>,
 }
 
 /// See [`pipe_ir::kernels::Derivatives`].
@@ -115,7 +120,25 @@ impl Head {
             values: of(&kernel.values, kernel.factors),
             out: of(&kernel.out, kernel.result),
             derivatives,
+            starts: kernel.starts.as_ref().map(|starts| of(starts, DType::I32)),
         }
+    }
+
+    /// The columns that each of some rows sees, where not all of them up to one begin with the first.
+    fn seen(&self, kernel: &Attention, start: u64, rows: u64) -> Vec<Range<u64>> {
+        if kernel.window.is_none() && self.starts.is_none() {
+            return Vec::new();
+        }
+        let seen = (start..start + rows).map(|row| {
+            let end = row + 1 + kernel.columns - kernel.rows;
+            let of_window = kernel.window.map_or(0, |window| end.saturating_sub(window));
+            let of_start = self.starts.as_ref().map_or(0, |starts| {
+                let start = starts.region.numbers::<i32>()[(row * starts.row) as usize];
+                u64::try_from(start).unwrap_or(0)
+            });
+            of_window.max(of_start).min(end - 1)..end
+        });
+        seen.collect()
     }
 
     /// Numbers to compute with, and room for results, where they are not stored so.
@@ -148,6 +171,7 @@ impl Head {
             keys: factor(1, self.keys, columns)?,
             values: factor(2, self.values, columns)?,
             out: result(self.out, 0, rows),
+            starts: None,
         })
     }
 
@@ -164,16 +188,20 @@ struct Strip<'k> {
     kernel: &'k Attention,
     head: &'k Head,
     room: Region,
-    /// First row, how many rows, and how many columns they see.
+    /// First row, and how many rows.
     start: u64,
     rows: u64,
+    /// First column that some of them see, and how many from there on.
+    first: u64,
     columns: u64,
+    /// What each of them sees, if they do not all begin with the first.
+    seen: Vec<Range<u64>>,
 }
 
 impl Strip<'_> {
     fn forward<T: Number>(&self) {
         let weights = self.weights::<T>();
-        let (values, out) = (self.head.values, self.head.out.below::<T>(self.start));
+        let (values, out) = (self.head.values.below::<T>(self.first), self.head.out.below::<T>(self.start));
         self.product::<T>((self.rows, self.kernel.width, self.columns), weights, values, out, self.kernel.accumulate);
     }
 
@@ -181,10 +209,11 @@ impl Strip<'_> {
     /// sum(P * dP)); those of queries are dS · k, of keys dSᵀ · q and of values Pᵀ · dy.
     fn gradients<T: Number>(&self, derivatives: &HeadDerivatives) {
         let (kernel, head) = (self.kernel, self.head);
+        let (keys, values) = (head.keys.below::<T>(self.first), head.values.below::<T>(self.first));
         let weights = self.weights::<T>();
         let dy = derivatives.dy.below::<T>(self.start);
         let (by_weight, by_score) = (self.strip::<T>(0), self.strip::<T>(2));
-        self.product::<T>((self.rows, self.columns, kernel.width), dy, head.values.transposed(), by_weight, false);
+        self.product::<T>((self.rows, self.columns, kernel.width), dy, values.transposed(), by_weight, false);
         softmax::softmax_grad(
             self.arch,
             weights.region.numbers::<T>(),
@@ -193,19 +222,25 @@ impl Strip<'_> {
             by_score.region.numbers_mut::<T>(),
         );
         let (queries, out) = (head.queries.below::<T>(self.start), head.out.below::<T>(self.start));
-        self.product::<T>((self.rows, kernel.width, self.columns), by_score, head.keys, out, false);
+        self.product::<T>((self.rows, kernel.width, self.columns), by_score, keys, out, false);
         self.add_to_columns::<T>(derivatives.by_keys, by_score, queries);
         self.add_to_columns::<T>(derivatives.by_values, weights, dy);
     }
 
     /// softmax(q · kᵀ) of these rows, as a strip.
     fn weights<T: Number>(&self) -> Factor {
-        let (queries, keys) = (self.head.queries.below::<T>(self.start), self.head.keys);
+        let (queries, keys) = (self.head.queries.below::<T>(self.start), self.head.keys.below::<T>(self.first));
         let (scores, weights) = (self.strip::<T>(0), self.strip::<T>(1));
         self.product::<T>((self.rows, self.columns, self.kernel.width), queries, keys.transposed(), scores, false);
         let causal = self.kernel.causal.then_some(self.rows);
         let (from, to) = (scores.region.numbers::<T>(), weights.region.numbers_mut::<T>());
-        softmax::softmax(self.arch, from, self.columns as usize, causal, to);
+        if self.seen.is_empty() {
+            softmax::softmax(self.arch, from, self.columns as usize, causal, to);
+            return weights;
+        }
+        let own = |column: u64| (column - self.first) as usize;
+        let seen: Vec<_> = self.seen.iter().map(|seen| own(seen.start)..own(seen.end)).collect();
+        softmax::softmax_of(self.arch, from, &seen, to);
         weights
     }
 
@@ -214,14 +249,15 @@ impl Strip<'_> {
     fn add_to_columns<T: Number>(&self, out: Factor, strip: Factor, from: Factor) {
         let known = match self.start {
             0 => 0,
-            _ if self.kernel.causal => self.columns - self.rows,
+            _ if self.kernel.causal => self.first + self.columns - self.rows,
             _ => self.columns,
         };
         let numbers = out.region.numbers_mut::<T>();
-        for (column, at) in (known..self.columns).flat_map(|column| (0..self.kernel.width).map(move |at| (column, at)))
-        {
+        let end = self.first + self.columns;
+        for (column, at) in (known..end).flat_map(|column| (0..self.kernel.width).map(move |at| (column, at))) {
             numbers[(column * out.row + at * out.column) as usize] = T::ZERO;
         }
+        let out = out.below::<T>(self.first);
         self.product::<T>((self.columns, self.kernel.width, self.rows), strip.transposed(), from, out, true);
     }
 

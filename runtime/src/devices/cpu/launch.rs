@@ -265,9 +265,16 @@ impl Launcher {
             RowOp::NormalizeGradGain => norm::grad_gain(arch, x(0).numbers(), x(1).numbers(), x(2).numbers(), out),
             RowOp::Softmax { causal } => softmax::softmax(arch, x(0).numbers(), w, *causal, out),
             RowOp::SoftmaxGrad => softmax::softmax_grad(arch, x(0).numbers(), x(1).numbers(), w, out),
-            RowOp::CrossEntropy => softmax::cross_entropy(arch, x(0).numbers(), indices(1).numbers(), &mut out[0])?,
-            RowOp::CrossEntropyGrad => {
-                softmax::cross_entropy_grad(arch, x(0).numbers(), indices(1).numbers(), x(2).numbers()[0], out)?
+            RowOp::CrossEntropy { weighted } => {
+                let (logits, targets, weights) = (x(0), indices(1), weighted.then(|| x(2)));
+                let weights = weights.as_ref().map_or(&[][..], |weights| weights.numbers());
+                softmax::cross_entropy(arch, logits.numbers(), (targets.numbers(), weights), &mut out[0])?;
+            }
+            RowOp::CrossEntropyGrad { weighted } => {
+                let (logits, targets, dloss, weights) = (x(0), indices(1), x(2), weighted.then(|| x(3)));
+                let weights = weights.as_ref().map_or(&[][..], |weights| weights.numbers());
+                let targets = (targets.numbers(), weights);
+                softmax::cross_entropy_grad(arch, logits.numbers(), targets, dloss.numbers()[0], out)?;
             }
             RowOp::Gather { .. } => gather::gather(x(0).numbers(), indices(1).numbers(), w, out)?,
             RowOp::ScatterAdd { .. } => gather::scatter_add(arch, indices(0).numbers(), x(1).numbers(), w, out)?,

@@ -2,7 +2,7 @@
 //! derivative goes where its reader wants it.
 
 use super::Emitter;
-use crate::graph::Node;
+use crate::graph::{Node, Op};
 use crate::ids::NodeId;
 use crate::kernels::destination::{self, Part};
 use crate::kernels::view::collapse;
@@ -11,18 +11,27 @@ use crate::units::Bytes;
 
 impl Emitter<'_> {
     /// Attention of three inputs, or the derivatives with the gradient as a fourth.
-    pub(super) fn attention(&mut self, id: NodeId, node: &Node, causal: bool) {
-        let mut views: Vec<View> = node.inputs.iter().map(|input| self.view(*input)).collect();
+    pub(super) fn attention(&mut self, id: NodeId, node: &Node, causal: bool, window: Option<u64>) {
+        let is_grad = matches!(node.op, Op::AttentionGrad { .. });
+        let n_factors = if is_grad { 4 } else { 3 };
+        let mut views: Vec<View> = node.inputs[..n_factors].iter().map(|input| self.view(*input)).collect();
         // Keys and values may be repeated for several heads of queries.
         let sizes: Vec<u64> = views[0].dims.iter().map(|dim| dim.size).collect();
         for view in &mut views[1..3] {
             let own: Vec<u64> = view.dims[sizes.len() - 2..].iter().map(|dim| dim.size).collect();
             *view = view.broadcast(&[&sizes[..sizes.len() - 2], &own].concat());
         }
+        let starts = node.inputs.get(n_factors).map(|starts| {
+            let rows = sizes[sizes.len() - 2];
+            let view = self.view(*starts).broadcast(&[&sizes[..sizes.len() - 2], &[rows]].concat());
+            // A column, so that it has as many axes as the matrices.
+            View { dims: [view.dims, vec![Dim { size: 1, stride: 0 }]].concat(), ..view }
+        });
         let home = self.place(id);
         let (factors, result) = (views[0].dtype, home.view.dtype);
-        let is_grad = views.len() > 3;
         views.extend(if is_grad { self.parts(id, &home.view) } else { vec![home.view] });
+        let (n_matrices, has_starts) = (views.len(), starts.is_some());
+        views.extend(starts);
         let rank = views[0].dims.len();
         let batches: Vec<&[Dim]> = views.iter().map(|view| &view.dims[..rank - 2]).collect();
         let runs = collapse(&batches);
@@ -37,6 +46,8 @@ impl Emitter<'_> {
             factors,
             result,
             causal,
+            window,
+            starts: has_starts.then(|| matrix(n_matrices)),
             batch: runs.iter().map(|run| run[0].size).collect(),
             rows: views[0].dims[rank - 2].size,
             columns: views[1].dims[rank - 2].size,

@@ -134,7 +134,9 @@ impl Emitter<'_> {
             Op::MatMul { transpose_a, transpose_b } => self.matmul(id, node, *transpose_a, *transpose_b),
             Op::RoutedMatMul { transpose } => self.routed(id, node, *transpose),
             Op::RoutedMatMulGrad => self.routed_gradient(id, node),
-            Op::Attention { causal } | Op::AttentionGrad { causal } => self.attention(id, node, *causal),
+            Op::Attention { causal, window } | Op::AttentionGrad { causal, window } => {
+                self.attention(id, node, *causal, *window);
+            }
             Op::Sum { axis } => self.sum(id, node, *axis as usize),
             Op::Constant(_) if self.is_only_folded(id) => {}
             // The result was stored so.

@@ -84,8 +84,12 @@ fn result(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Option<TensorType
         }
         Op::Softmax { causal } => (input(0).shape.len() > usize::from(*causal)).then(|| input(0).clone()),
         Op::SoftmaxGrad => (input(0) == input(1) && !input(0).shape.is_empty()).then(|| input(0).clone()),
-        Op::Attention { causal } => attention(input(0), input(1), input(2), *causal),
-        Op::AttentionGrad { causal } => {
+        Op::Attention { causal, window } => {
+            is_sight(*causal, *window, input(0), input(1), &inputs[3..]).then_some(())?;
+            attention(input(0), input(1), input(2), *causal)
+        }
+        Op::AttentionGrad { causal, window } => {
+            is_sight(*causal, *window, input(0), input(1), &inputs[4..]).then_some(())?;
             let ((leading, m, w), (_, n, _)) = (matrix(input(0), false)?, matrix(input(1), false)?);
             let rows = n.checked_mul(2)?.checked_add(m)?;
             let result = attention(input(0), input(1), input(2), *causal)?;
@@ -123,10 +127,14 @@ fn result(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Option<TensorType
             (fits && size.checked_mul(*members).is_some_and(|all| all <= 1 << 31)).then(|| input(0).clone())
         }
         Op::Vary | Op::AllReduce | Op::AllGather { .. } | Op::ReduceScatter => None,
-        Op::CrossEntropy => is_indexed(input(0), input(1)).then(|| TensorType::new(input(0).dtype, &[])),
+        Op::CrossEntropy => {
+            let fits = is_indexed(input(0), input(1)) && weighs(input(0), input(1), &inputs[2..]);
+            fits.then(|| TensorType::new(input(0).dtype, &[]))
+        }
         Op::CrossEntropyGrad => {
             let is_scalar = *input(2) == TensorType::new(input(0).dtype, &[]);
-            (is_indexed(input(0), input(1)) && is_scalar).then(|| input(0).clone())
+            let fits = is_indexed(input(0), input(1)) && weighs(input(0), input(1), &inputs[3..]);
+            (fits && is_scalar).then(|| input(0).clone())
         }
     }
 }
@@ -140,6 +148,31 @@ fn is_routed(leading: &[u64], routes: &TensorType) -> bool {
 fn is_indexed(rows: &TensorType, indices: &TensorType) -> bool {
     let leading = rows.shape.split_last().map(|(_, leading)| leading);
     rows.dtype.is_float() && indices.dtype == DType::I32 && leading == Some(&indices.shape)
+}
+
+/// Whether there are no weights, or one for each row.
+fn weighs(rows: &TensorType, indices: &TensorType, weights: &[&TensorType]) -> bool {
+    match weights {
+        [] => true,
+        [weights] => weights.dtype == rows.dtype && weights.shape == indices.shape,
+        _ => false,
+    }
+}
+
+/// Whether rows can see so: only with a mask a window, and starts, one for each query, as keys are repeated.
+fn is_sight(causal: bool, window: Option<u64>, q: &TensorType, k: &TensorType, starts: &[&TensorType]) -> bool {
+    let (Some((of_q, rows, _)), Some((of_k, ..))) = (matrix(q, false), matrix(k, false)) else { return false };
+    let is_start = |starts: &TensorType| {
+        let Some((m, leading)) = starts.shape.split_last() else { return false };
+        let is_repeated = |((own, q), k): ((&u64, &u64), &u64)| *own == 1 || own == q || own == k;
+        let fits = leading.len() == of_q.len() && leading.iter().zip(of_q).zip(of_k).all(is_repeated);
+        starts.dtype == DType::I32 && *m == rows && fits
+    };
+    match starts {
+        [] => window.is_none_or(|window| causal && window > 0),
+        [starts] => causal && window != Some(0) && is_start(starts),
+        _ => false,
+    }
 }
 
 fn attention(q: &TensorType, k: &TensorType, v: &TensorType, causal: bool) -> Option<TensorType> {

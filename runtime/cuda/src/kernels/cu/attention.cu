@@ -5,7 +5,11 @@
 #define OFFSET(x) batch_offset(batch, size1, size2, x##_0, x##_1, x##_2)
 // What every kernel is given: its factors, and the sizes of all.
 #define FACTORS(type) MATRIX(type, q), MATRIX(type, k), MATRIX(type, v)
-#define SIZES u64 m, u64 n, u64 width, u64 batches, u64 size1, u64 size2, u32 causal
+// Without a window it is 0. Starts are of every query, if `has_starts`.
+#define SIZES u64 m, u64 n, u64 width, u64 batches, u64 size1, u64 size2, u32 causal, u64 window, u32 has_starts, MATRIX(const i32, starts)
+// What queries see, of this batch index once its starts are there.
+#define SIGHT {m, n, window, causal, 0, starts_row}
+#define STARTS (has_starts ? starts + OFFSET(starts) : (const i32*)0)
 
 // The work of a block: one tile, for every `step`-th batch index from `batch` on. Neighbouring blocks have the same
 // tile and different batch indices, and the tiles that take longest come first.
@@ -28,10 +32,51 @@ struct Rows {
 };
 #define ROWS(x, count) {x + OFFSET(x), x##_row, x##_column, count}
 
-// With a mask query i sees keys 0..=i + keys - queries; there are at least as many keys.
+// With a mask query i sees keys 0..=i + keys - queries; there are at least as many keys. Of these it sees with a window the last ones only, and with starts none
+// before its own, but always the last.
 struct Sight {
-    u64 queries, keys;
+    u64 queries, keys, window;
     u32 causal;
+    const i32* starts;
+    u64 starts_row;
+
+    __device__ __forceinline__ bool is_cut() const { return window != 0 || starts != 0; }
+
+    // The first key that a query sees.
+    __device__ __forceinline__ u64 first_key(u64 query) const {
+        if (!is_cut() || query >= queries) return 0;
+        u64 last = query + keys - queries, first = window != 0 && last >= window ? last + 1 - window : 0;
+        if (starts) {
+            i32 start = starts[query * starts_row];
+            if (start > 0 && (u64)start > first) first = (u64)start;
+        }
+        return first < last ? first : last;
+    }
+
+    // The first key that any of some queries sees, and the first one from which on all of them see what is not after them.
+    __device__ __forceinline__ u64 first_key_of_any(u64 query, u32 count) const {
+        if (!starts) return first_key(query);
+        u64 first = keys;
+        for (u32 i = 0; i < count && query + i < queries; i++) first = first_key(query + i) < first ? first_key(query + i) : first;
+        return first;
+    }
+    __device__ __forceinline__ u64 first_key_of_all(u64 query, u32 count) const {
+        u64 last = query + count < queries ? query + count - 1 : queries - 1;
+        return starts ? keys : first_key(last);
+    }
+
+    // Of the keys from this one on, how many a query does not see because they come before its first; not more than `most`.
+    __device__ __forceinline__ u32 unseen(u64 query, u64 key, u32 most) const {
+        u64 first = first_key(query);
+        return first <= key ? 0 : first - key < most ? (u32)(first - key) : most;
+    }
+
+    // The query behind the last one that sees a key.
+    __device__ __forceinline__ u64 queries_before(u64 key) const {
+        if (window == 0) return queries;
+        u64 end = key + window + queries;
+        return end <= keys ? 0 : end - keys < queries ? end - keys : queries;
+    }
 
     // How many keys some of the queries before this one see.
     __device__ __forceinline__ u64 keys_before(u64 query) const { return causal && query < queries ? query + keys - queries : keys; }

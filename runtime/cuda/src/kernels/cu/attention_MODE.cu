@@ -169,10 +169,14 @@ template <u32 COUNT>
 __device__ __forceinline__ void hide_keys_MODE(f32 (&scores)[COUNT][4], const Sight& sight, u64 first, u64 start) {
     u32 row = threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
     u32 n_seen[2] = {sight.seen(first + row, start, COUNT * 8), sight.seen(first + row + 8, start, COUNT * 8)};
+    u32 n_unseen[2] = {sight.unseen(first + row, start, COUNT * 8), sight.unseen(first + row + 8, start, COUNT * 8)};
 #pragma unroll
     for (u32 j = 0; j < COUNT; j++) {
 #pragma unroll
-        for (u32 i = 0; i < 4; i++) scores[j][i] = j * 8 + column + i % 2 < n_seen[i / 2] ? scores[j][i] : LOWEST;
+        for (u32 i = 0; i < 4; i++) {
+            u32 key = j * 8 + column + i % 2;
+            scores[j][i] = key >= n_unseen[i / 2] && key < n_seen[i / 2] ? scores[j][i] : LOWEST;
+        }
     }
 }
 
@@ -187,7 +191,8 @@ __device__ __forceinline__ void hide_queries_MODE(f32 (&scores)[COUNT][4], const
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
             u32 query = j * 8 + column + i % 2;
-            scores[j][i] = query >= n_hidden[i / 2] && query < n_queries ? scores[j][i] : LOWEST;
+            bool is_seen = query >= n_hidden[i / 2] && query < n_queries && (!sight.is_cut() || sight.first_key(start + query) <= first + row + i / 2 * 8);
+            scores[j][i] = is_seen ? scores[j][i] : LOWEST;
         }
     }
 }
@@ -205,7 +210,8 @@ __device__ __forceinline__ f32 weigh_MODE(f32 (&scores)[COUNT][4], u32 part, f32
         for (u32 i = 2 * part; i < 2 * part + 2; i++) top = fmaxf(top, scores[j][i]);
     }
     top = top_of_row_MODE(top);
-    f32 scaled = top * LOG2_E;
+    // Of a row that has seen nothing yet, nothing weighs anything.
+    f32 scaled = top > LOWEST ? top * LOG2_E : 0;
 #pragma unroll
     for (u32 j = 0; j < COUNT; j++) {
 #pragma unroll

@@ -8,19 +8,20 @@ attention_forward_REAL_STORED_RESULT_GROUPS(FACTORS(const STORED), MATRIX(RESULT
     Task task(n_tiles);
     u64 first = (n_tiles - 1 - task.tile) * 64, first_column = blockIdx.z * (GROUPS * 64);
     u32 own = threadIdx.x / 16 * 4, other = threadIdx.x % 16 * (OTHERS / 16), half = 0;
-    Sight sight = {m, n, causal};
+    Sight sight = SIGHT;
     u64 seen = sight.keys_before(first + 64);
     for (u64 batch = task.batch; batch < batches; batch += task.step) {
+        sight.starts = STARTS;
         Rows<STORED> queries = ROWS(q, m), keys = ROWS(k, n), values = ROWS(v, n);
         REAL top[4] = {LOWEST, LOWEST, LOWEST, LOWEST}, total[4] = {}, sums[GROUPS][4][4] = {};
-        for (u64 start = 0; start < seen; start += OTHERS) {
+        for (u64 start = sight.first_key_of_any(first, 64); start < seen; start += OTHERS) {
             REAL weights[4][OTHERS / 16] = {};
             add_scores_REAL(weights, queries, first, keys, start, width, tiles, half);
 #pragma unroll
             for (u32 i = 0; i < 4; i++) {
-                u32 n_seen = sight.seen(first + own + i, start + other, OTHERS / 16);
+                u32 n_seen = sight.seen(first + own + i, start + other, OTHERS / 16), n_unseen = sight.unseen(first + own + i, start + other, OTHERS / 16);
 #pragma unroll
-                for (u32 j = 0; j < OTHERS / 16; j++) weights[i][j] = j < n_seen ? weights[i][j] : LOWEST;
+                for (u32 j = 0; j < OTHERS / 16; j++) weights[i][j] = j >= n_unseen && j < n_seen ? weights[i][j] : LOWEST;
                 REAL factor = weigh_REAL(weights[i], top[i]);
                 total[i] *= factor;
 #pragma unroll

@@ -7,22 +7,23 @@ attention_grad_keys_REAL_STORED_RESULT_GROUPS(FACTORS(const STORED), MATRIX(cons
     Task task((n + 63) / 64);
     u64 first = task.tile * 64, first_column = blockIdx.z * (GROUPS * 64);
     u32 own = threadIdx.x / 16 * 4, other = threadIdx.x % 16 * (OTHERS / 16), half = 0;
-    Sight sight = {m, n, causal};
+    Sight sight = SIGHT;
     for (u64 batch = task.batch; batch < batches; batch += task.step) {
+        sight.starts = STARTS;
         Rows<STORED> queries = ROWS(q, m), keys = ROWS(k, n), values = ROWS(v, n), gradients = ROWS(dy, m);
         REAL by_key[GROUPS][4][4] = {}, by_value[GROUPS][4][4] = {};
-        for (u64 start = sight.first_query(first); start < m; start += OTHERS) {
+        for (u64 start = sight.first_query(first); start < sight.queries_before(first + 63); start += OTHERS) {
             REAL weights[4][OTHERS / 16] = {}, by_weight[4][OTHERS / 16] = {};
             add_scores_REAL(weights, keys, first, queries, start, width, tiles, half);
             add_scores_REAL(by_weight, values, first, gradients, start, width, tiles, half);
 #pragma unroll
             for (u32 j = 0; j < OTHERS / 16; j++) {
                 u64 row = start + other + j;
-                u32 n_seen = sight.seen(row, first + own, 4);
+                u32 n_seen = sight.seen(row, first + own, 4), n_unseen = sight.unseen(row, first + own, 4);
                 REAL logarithm = row < m ? statistics[2 * batch * m + row] : 0, mean = row < m ? statistics[(2 * batch + 1) * m + row] : 0;
 #pragma unroll
                 for (u32 i = 0; i < 4; i++) {
-                    weights[i][j] = i < n_seen ? exp_REAL(weights[i][j] - logarithm) : 0;
+                    weights[i][j] = i >= n_unseen && i < n_seen ? exp_REAL(weights[i][j] - logarithm) : 0;
                     by_weight[i][j] = weights[i][j] * (by_weight[i][j] - mean);
                 }
             }

@@ -6,12 +6,15 @@ attention_grad_queries_MODE_STORED_RESULT_WIDTH_SPAN(FACTORS(const STORED), MATR
     Task task(n_tiles);
     u64 first = (n_tiles - 1 - task.tile) * 64, own = first + threadIdx.x / 32 * 16;
     u32 half = 0, lane = threadIdx.x % 32, first_column = blockIdx.z * SPAN;
-    Sight sight = {m, n, causal};
+    Sight sight = SIGHT;
     // Keys that some queries of the block see, that some of the warp do, and that all of these do.
     u64 seen = sight.keys_before(first + 64), some = own < m ? sight.keys_before(own + 16) : 0, all = sight.keys_before(own + 1);
     for (u64 batch = task.batch; batch < batches; batch += task.step) {
+        sight.starts = STARTS;
+        // The first keys that some queries of the block see, that some of the warp do, and from which on all of these do.
+        u64 begin = sight.first_key_of_any(first, 64), some_begin = sight.first_key_of_any(own, 16), all_begin = sight.first_key_of_all(own, 16);
         Rows<STORED> queries = ROWS(q, m), keys = ROWS(k, n), values = ROWS(v, n), gradients = ROWS(dy, m);
-        Walk_MODE<STORED, OTHERS, WIDTH> next_keys(keys, 0), next_values(values, 0);
+        Walk_MODE<STORED, OTHERS, WIDTH> next_keys(keys, begin), next_values(values, begin);
         next_keys.fetch(key_tile[half], width, by_vectors);
         next_values.fetch(value_tile[half], width, by_vectors);
         u32 of_queries[WIDTH / DEPTH / 8][4], of_gradients[WIDTH / DEPTH / 8][4];
@@ -24,17 +27,17 @@ attention_grad_queries_MODE_STORED_RESULT_WIDTH_SPAN(FACTORS(const STORED), MATR
             logarithms[part] = row < m ? statistics[2 * batch * m + row] : 0;
             means[part] = row < m ? statistics[(2 * batch + 1) * m + row] : 0;
         }
-        for (u64 start = 0; start < seen; start += OTHERS, half = 1 - half) {
+        for (u64 start = begin; start < seen; start += OTHERS, half = 1 - half) {
             arrive_MODE();
             if (start + OTHERS < seen) {
                 next_keys.fetch(key_tile[1 - half], width, by_vectors);
                 next_values.fetch(value_tile[1 - half], width, by_vectors);
             }
-            if (start >= some) continue;
+            if (start >= some || start + OTHERS <= some_begin) continue;
             f32 scores[OTHERS / 8][4], by_weight[OTHERS / 8][4];
             score_MODE(scores, of_queries, key_tile[half]);
             score_MODE(by_weight, of_gradients, value_tile[half]);
-            if (start + OTHERS > all) hide_keys_MODE(scores, sight, own, start);
+            if (start + OTHERS > all || start < all_begin) hide_keys_MODE(scores, sight, own, start);
 #pragma unroll
             for (u32 j = 0; j < OTHERS / 8; j++) {
 #pragma unroll

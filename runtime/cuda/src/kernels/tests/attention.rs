@@ -18,6 +18,14 @@ const HALVES: [(u64, u64, u64); 6] =
 /// Attention of heads that lie beside each other, as a model cuts them out of one product, and its
 /// derivatives; weights are neither even nor all one. Fibers are slow: large heads are few.
 fn graph((rows, columns, width): (u64, u64, u64), causal: bool) -> (Case, NodeId, NodeId) {
+    masked((rows, columns, width), (causal, None, false))
+}
+
+/// The same with a window, and with starts.
+fn masked(
+    (rows, columns, width): (u64, u64, u64),
+    (causal, window, has_starts): (bool, Option<u64>, bool),
+) -> (Case, NodeId, NodeId) {
     let mut case = Case::new("attention");
     let (n_outer, n_heads) = if rows * columns * width < 20_000 { (2, 3) } else { (1, 2) };
     let heads = |case: &mut Case, rows: u64| {
@@ -28,15 +36,20 @@ fn graph((rows, columns, width): (u64, u64, u64), causal: bool) -> (Case, NodeId
         (heads(&mut case, rows), heads(&mut case, columns), heads(&mut case, columns), heads(&mut case, rows));
     let scale = (width as f64).powf(-0.5);
     case.operands[0].numbers.iter_mut().for_each(|number| *number = DType::F32.nearest(*number * scale));
-    let y = case.push(Op::Attention { causal }, &[q, k, v], &[n_outer, n_heads, rows, width]);
-    let gradients =
-        case.push(Op::AttentionGrad { causal }, &[q, k, v, dy], &[n_outer, n_heads, rows + 2 * columns, width]);
+    let starts = has_starts.then(|| case.indices(&[n_outer, 1, rows], columns));
+    let with = |factors: &[NodeId]| factors.iter().copied().chain(starts).collect::<Vec<_>>();
+    let y = case.push(Op::Attention { causal, window }, &with(&[q, k, v]), &[n_outer, n_heads, rows, width]);
+    let shape = [n_outer, n_heads, rows + 2 * columns, width];
+    let gradients = case.push(Op::AttentionGrad { causal, window }, &with(&[q, k, v, dy]), &shape);
     (case, y, gradients)
 }
 
 /// Of single or of double precision.
 fn case(size: (u64, u64, u64), causal: bool) -> Case {
-    let (mut case, y, gradients) = graph(size, causal);
+    stored(graph(size, causal))
+}
+
+fn stored((mut case, y, gradients): (Case, NodeId, NodeId)) -> Case {
     let beside = case.transpose(y, &[0, 2, 1, 3]);
     case.store(beside);
     case.store(gradients);
@@ -45,7 +58,10 @@ fn case(size: (u64, u64, u64), causal: bool) -> Case {
 
 /// Of what is stored as bfloat16, and stored so.
 fn half(size: (u64, u64, u64), causal: bool) -> Case {
-    let (case, y, gradients) = graph(size, causal);
+    stored_in_halves(graph(size, causal))
+}
+
+fn stored_in_halves((case, y, gradients): (Case, NodeId, NodeId)) -> Case {
     let mut case = case.in_halves();
     let [y, gradients] = [y, gradients].map(|node| case.converted(node, DType::BF16));
     let beside = case.transpose(y, &[0, 2, 1, 3]);
@@ -85,6 +101,21 @@ fn attention_by_tensor_cores() {
     check_each(&singles.chain(halves).chain(layouts).collect::<Vec<_>>());
 }
 
+/// Windows of one key, inside of a tile and across tiles; starts anywhere, also after their query.
+const MASKS: [(Option<u64>, bool); 5] =
+    [(Some(1), false), (Some(17), false), (Some(90), false), (None, true), (Some(40), true)];
+
+#[test]
+fn attention_of_windows_and_documents() {
+    let sizes = [(7, 31, 16), (65, 129, 32), (130, 200, 32)];
+    let all = || sizes.into_iter().flat_map(|size| MASKS.map(|(window, starts)| (size, (true, window, starts))));
+    let mut cases: Vec<_> =
+        all().map(|(size, mask)| (stored(masked(size, mask)), Precision::Fp32, (1e-5, 1e-13))).collect();
+    cases.extend(all().map(|(size, mask)| (stored(masked(size, mask)), Precision::Tf32, (2e-3, 1e-13))));
+    cases.extend(all().map(|(size, mask)| (stored_in_halves(masked(size, mask)), Precision::Fp32, (2e-2, 1e-13))));
+    check_each(&cases);
+}
+
 /// More batch axes than one launch walks, and factors that lie in columns.
 fn layouts() -> Case {
     let mut case = Case::new("layouts");
@@ -92,8 +123,8 @@ fn layouts() -> Case {
     let (v, dy) = (case.input(&[2, 6, 2, 2, 2, 8]), case.input(&[2, 2, 8, 2, 2, 5]));
     let (q, k) = (case.transpose(q, &[0, 2, 1, 3, 4, 5]), case.transpose(k, &[3, 1, 2, 0, 5, 4]));
     let (v, dy) = (case.transpose(v, &[0, 2, 4, 3, 1, 5]), case.transpose(dy, &[0, 1, 4, 3, 5, 2]));
-    let y = case.push(Op::Attention { causal: true }, &[q, k, v], &[2, 2, 2, 2, 5, 8]);
-    let gradients = case.push(Op::AttentionGrad { causal: true }, &[q, k, v, dy], &[2, 2, 2, 2, 17, 8]);
+    let y = case.push(Op::Attention { causal: true, window: None }, &[q, k, v], &[2, 2, 2, 2, 5, 8]);
+    let gradients = case.push(Op::AttentionGrad { causal: true, window: None }, &[q, k, v, dy], &[2, 2, 2, 2, 17, 8]);
     let turned = case.transpose(gradients, &[5, 1, 4, 0, 2, 3]);
     case.accumulate(y);
     case.store(turned);

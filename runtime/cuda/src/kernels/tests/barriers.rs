@@ -37,8 +37,8 @@ fn cases() -> Vec<(Case, Precision)> {
     product.store(c);
     let mut attention = Case::new("attention");
     let [q, k, v, dy] = [70, 140, 140, 70].map(|rows| attention.input(&[2, rows, 24]));
-    let y = attention.push(Op::Attention { causal: true }, &[q, k, v], &[2, 70, 24]);
-    let gradients = attention.push(Op::AttentionGrad { causal: true }, &[q, k, v, dy], &[2, 350, 24]);
+    let y = attention.push(Op::Attention { causal: true, window: None }, &[q, k, v], &[2, 70, 24]);
+    let gradients = attention.push(Op::AttentionGrad { causal: true, window: None }, &[q, k, v, dy], &[2, 350, 24]);
     attention.store(y);
     attention.store(gradients);
     let mut all = [rows, columns, product].map(|case| (case, Precision::Fp32)).to_vec();

@@ -62,6 +62,8 @@ fn attention(stored: DType, width: u64) -> [Attention; 2] {
         factors: stored,
         result: stored,
         causal: true,
+        window: None,
+        starts: None,
         batch: vec![24],
         rows: 1024,
         columns: 1024,

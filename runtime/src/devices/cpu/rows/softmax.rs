@@ -5,6 +5,7 @@ use crate::devices::cpu::lanes::{LANES, add, fma, kernel, largest, load, max, mu
 use crate::devices::cpu::number::Number;
 use pipe_distributed::Fault;
 use pulp::{Arch, Simd};
+use std::ops::Range;
 
 /// e^(x - largest) into `out`; returns the largest and the sum.
 #[inline(always)]
@@ -49,6 +50,20 @@ kernel! {
 }
 
 kernel! {
+    /// The same of the columns that each row sees; the others become 0.
+    fn softmax_of<'a, T>(s; x: &'a [T], seen: &'a [Range<usize>], out: &'a mut [T]) {
+        let width = x.len() / seen.len().max(1);
+        for ((x, seen), out) in x.chunks_exact(width).zip(seen).zip(out.chunks_exact_mut(width)) {
+            out[..seen.start].fill(T::ZERO);
+            out[seen.end..].fill(T::ZERO);
+            let (x, out) = (&x[seen.clone()], &mut out[seen.clone()]);
+            let (_, total) = exponentials(s, x, out);
+            scale(s, out, T::ONE / total);
+        }
+    }
+}
+
+kernel! {
     /// y * (dy - sum(y * dy)).
     fn softmax_grad<'a, T>(s; y: &'a [T], dy: &'a [T], width: usize, out: &'a mut [T]) {
         for ((y, dy), out) in y.chunks_exact(width).zip(dy.chunks_exact(width)).zip(out.chunks_exact_mut(width)) {
@@ -65,10 +80,10 @@ kernel! {
 }
 
 kernel! {
-    /// The sum over rows of -log softmax(x)[target].
-    fn negative_log_likelihood<'a, T>(s; x: &'a [T], targets: &'a [i32], out: &'a mut f64) {
+    /// The sum over rows of -log softmax(x)[target] times a weight, if there are any.
+    fn negative_log_likelihood<'a, T>(s; x: &'a [T], targets: &'a [i32], weights: &'a [T], out: &'a mut f64) {
         let width = x.len() / targets.len().max(1);
-        for (x, target) in x.chunks_exact(width).zip(targets) {
+        for (row, (x, target)) in x.chunks_exact(width).zip(targets).enumerate() {
             let mut top = splat(s, T::LOWEST);
             for at in (0..width).step_by(LANES) {
                 top = max(s, load(s, x, at, T::LOWEST), top);
@@ -78,16 +93,19 @@ kernel! {
             for at in (0..width).step_by(LANES) {
                 total = add(s, total, T::exp(s, sub(s, load(s, x, at, T::LOWEST), splat(s, top))));
             }
-            *out += sum(s, total).to_f64().ln() + top.to_f64() - x[*target as usize].to_f64();
+            let loss = sum(s, total).to_f64().ln() + top.to_f64() - x[*target as usize].to_f64();
+            *out += weights.get(row).map_or(loss, |weight| loss * weight.to_f64());
         }
     }
 }
 
 kernel! {
-    /// (softmax(x) - [column == target]) * factor.
-    fn cross_entropy_rows<'a, T>(s; x: &'a [T], targets: &'a [i32], factor: T, out: &'a mut [T]) {
+    /// (softmax(x) - [column == target]) * factor, times a weight, if there are any.
+    fn cross_entropy_rows<'a, T>(s; x: &'a [T], targets: &'a [i32], weights: &'a [T], factor: T, out: &'a mut [T]) {
         let width = x.len() / targets.len().max(1);
-        for ((x, target), out) in x.chunks_exact(width).zip(targets).zip(out.chunks_exact_mut(width)) {
+        let rows = x.chunks_exact(width).zip(targets).zip(out.chunks_exact_mut(width));
+        for (row, ((x, target), out)) in rows.enumerate() {
+            let factor = weights.get(row).map_or(factor, |weight| factor * *weight);
             let (_, total) = exponentials(s, x, out);
             scale(s, out, factor / total);
             out[*target as usize] -= factor;
@@ -95,16 +113,16 @@ kernel! {
     }
 }
 
-/// Mean over all rows of -log softmax(logits)[target].
+/// Mean over all rows of -log softmax(logits)[target], times its weight if there are weights.
 pub(in crate::devices::cpu) fn cross_entropy<T: Number>(
     arch: Arch,
     logits: &[T],
-    targets: &[i32],
+    (targets, weights): (&[i32], &[T]),
     out: &mut T,
 ) -> Result<(), Fault> {
     check_targets(logits, targets)?;
     let mut total = 0.0;
-    negative_log_likelihood(arch, logits, targets, &mut total);
+    negative_log_likelihood(arch, logits, targets, weights, &mut total);
     *out = T::of(total / targets.len() as f64);
     Ok(())
 }
@@ -113,12 +131,12 @@ pub(in crate::devices::cpu) fn cross_entropy<T: Number>(
 pub(in crate::devices::cpu) fn cross_entropy_grad<T: Number>(
     arch: Arch,
     logits: &[T],
-    targets: &[i32],
+    (targets, weights): (&[i32], &[T]),
     dloss: T,
     out: &mut [T],
 ) -> Result<(), Fault> {
     check_targets(logits, targets)?;
-    cross_entropy_rows(arch, logits, targets, dloss / T::of(targets.len() as f64), out);
+    cross_entropy_rows(arch, logits, targets, weights, dloss / T::of(targets.len() as f64), out);
     Ok(())
 }
 
