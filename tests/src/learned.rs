@@ -15,10 +15,19 @@ use std::sync::Arc;
 /// # Panics
 /// If it is not accepted.
 pub fn verified(model: &str, lines: &str) -> Arc<Verified> {
+    verified_beside("", model, lines)
+}
+
+/// The same, beside layers and models of its own.
+///
+/// # Panics
+/// If it is not accepted.
+pub fn verified_beside(layers: &str, model: &str, lines: &str) -> Arc<Verified> {
     let microbatches = if lines.contains("microbatches") { "" } else { "microbatches 4" };
     let text = format!(
         "import std.models.gpt
         import std.models.llama
+        {layers}
         pipeline p {{
             model {model}
             {microbatches}

@@ -8,8 +8,8 @@ use pipe_ir::text;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
 use pipe_runtime::checkpoint::{resume, save, state, to_bytes};
-use pipe_tests::cases::compile_text;
-use pipe_tests::learned::{apart, learned, verified};
+use pipe_tests::cases::{compile_text, read, root};
+use pipe_tests::learned::{apart, learned, verified, verified_beside};
 use pipe_tests::ranks::{join, on_ranks};
 use pipe_tests::slice::takes_all;
 use pipe_tests::training::{assert_peaks, losses, start, steps};
@@ -60,6 +60,44 @@ fn sequences_are_divided() {
         let alone = verified(&divided, "precision f64 devices 1 schedule gpipe");
         assert!(learned(&alone, None) == learned(&one, None), "without a group nothing is divided");
     }
+}
+
+/// The example's layers: heads are made of parts of the sequence, and tokens go to their experts, by all-to-all.
+#[test]
+fn what_is_split_otherwise_goes_from_each_to_all() {
+    let text = read(&root().join("examples/expert_parallel.pipe"));
+    let layers = text.split("\npipeline").next().expect("layers");
+    let model = "mixture(hidden = 16, heads = 4, experts = 4, blocks = 2, sequence = 16, rows = 2)";
+    let verified = |lines: &str| verified_beside(layers, model, lines);
+    let one = verified("precision f64 devices 1 schedule gpipe");
+    let count = |program: &Program| {
+        let step = &program.devices[0].step;
+        let is_one =
+            |one: &&Instruction| matches!(one, Instruction::CollStart { collective: Collective::AllToAll, .. });
+        step.iter().filter(is_one).count()
+    };
+    let all = [
+        "devices 2 tensor 2 schedule 1f1b",
+        "devices 2 tensor 4 schedule zb_h1",
+        "devices 1 tensor 2 recompute all schedule gpipe",
+        "devices 2 tensor 2 data 2 microbatches 2 zero 2 schedule 1f1b",
+    ];
+    for lines in all {
+        let group = verified(&format!("precision f64 {lines}"));
+        let apart = apart(&one, &group);
+        assert!(apart < 1e-9, "{lines}: {apart:e}");
+    }
+    // Queries, keys, values and what comes of them; to the experts and back; and as many backwards.
+    let group = verified("devices 1 tensor 2 schedule gpipe");
+    assert_eq!(count(group.program()), 4 * 2 * 2 * (4 + 2));
+    let first = learned(&group, None);
+    let ranks = on_ranks(2, |job| {
+        let mut run = join(&group, Some(3), &job);
+        let reports = steps(&mut run, 0..3);
+        let all = losses(&reports).into_iter().flatten().map(|(_, loss)| f64::from_bits(loss));
+        if run.is_first() { all.collect() } else { Vec::new() }
+    });
+    assert_eq!(ranks.concat(), first.losses, "on two ranks");
 }
 
 #[test]

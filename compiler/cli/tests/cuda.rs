@@ -143,6 +143,16 @@ fn clipped_gradients_and_masks_agree() {
     }
 }
 
+/// Members give each other parts of the sequence, and tokens to their experts.
+#[test]
+fn what_goes_from_each_to_all_agrees() {
+    let text = include_str!("../../../examples/expert_parallel.pipe")
+        .replace("data \"data/shakespeare.txt\"", "data synthetic");
+    let sizes = "mixture(hidden = 16, heads = 2, experts = 4, blocks = 1, sequence = 16, rows = 1)";
+    let text = text.replace("model mixture()", &format!("model {sizes}")).replace("microbatches 8", "microbatches 2");
+    check("each-to-all", &text, (3, SINGLE), &["1", "4"]);
+}
+
 #[test]
 fn state_and_activations_with_the_host_agree() {
     for what in ["optimizer, parameters", "activations"] {

@@ -94,6 +94,21 @@ fn ranks_with_a_gpu_each_learn_the_same_bits_as_one_process() {
     }
 }
 
+/// A group of four devices, two of which are on each rank, with all that members exchange.
+#[test]
+fn a_group_on_two_ranks_learns_the_same_bits_as_on_one() {
+    let Some(libraries) = fakes() else { return };
+    let text = include_str!("../../../examples/expert_parallel.pipe")
+        .replace("data \"data/shakespeare.txt\"", "data synthetic");
+    let sizes = "mixture(hidden = 16, heads = 4, experts = 4, blocks = 1, sequence = 16, rows = 1)";
+    let text = text.replace("model mixture()", &format!("model {sizes}")).replace("microbatches 8", "microbatches 2");
+    let text = text.replace("devices 2", "devices 1").replace("tensor 2", "tensor 4");
+    let folder = folder("nccl-group", &[("x.pipe", &text)]);
+    let line = "x.pipe --steps 3 --no-checkpoint";
+    let [alone, together] = [1, 2].map(|n_ranks| report(libraries, &folder, n_ranks, line, "1"));
+    assert!(losses(&alone).len() == 3 && losses(&alone) == losses(&together), "{:?}", losses(&together));
+}
+
 #[test]
 fn profiles_are_of_all_ranks_and_of_the_links_between_their_gpus() {
     let Some(libraries) = fakes() else { return };

@@ -82,6 +82,9 @@ crate::words! {
         ReduceScatter "reduce_scatter"
         /// Each member gives its own share of the buffer to all others, and ends with those of all.
         AllGather "all_gather"
+        /// The buffer has two halves, each with an equal part for every member. Each member gives the `n`-th part of
+        /// its first half to member `n`, and ends with what every member gave it in its second half, in their order.
+        AllToAll "all_to_all"
     }
 }
 

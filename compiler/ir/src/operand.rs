@@ -133,7 +133,7 @@ macro_rules! worded {
 }
 
 worded! {
-    Collective "all_reduce|reduce_scatter|all_gather"
+    Collective "all_reduce|reduce_scatter|all_gather|all_to_all"
     Class "activation|gradient|sum"
     Direction "h2d|d2h"
     Fill "zero|init"

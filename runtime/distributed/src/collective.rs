@@ -6,7 +6,7 @@ use bytemuck::Pod;
 use pipe_ir::graph::DType;
 use pipe_ir::instruction::Collective;
 use pipe_ir::shares::share;
-use pipe_ir::units::Bytes;
+use pipe_ir::units::{ALIGNMENT, Bytes};
 use std::ops::{AddAssign, Range};
 
 /// A member's part of a collective.
@@ -26,6 +26,25 @@ pub struct Part {
 pub fn own_bytes(bytes: usize, members: usize, position: usize) -> Range<usize> {
     let own = share(Bytes(bytes as u64), members, position);
     own.start.to_usize()..own.end.to_usize()
+}
+
+/// Where what a member gives another one in an all-to-all lies in the buffers of both.
+pub struct Handed {
+    /// In the giver's buffer.
+    pub leaves: Range<usize>,
+    /// In the other one's.
+    pub arrives: Range<usize>,
+}
+
+impl Handed {
+    /// Between the members at two positions, of so many whose buffers have so many bytes.
+    pub fn of(bytes: usize, members: usize, from: usize, to: usize) -> Self {
+        let half = bytes / 2;
+        let alignment = ALIGNMENT.to_usize();
+        let part = half / members / alignment * alignment;
+        let of = |start: usize| start..start + part;
+        Self { leaves: of(to * part), arrives: of(half + from * part) }
+    }
 }
 
 /// Writes the sum of regions of one size, in their order, to some of them or others.

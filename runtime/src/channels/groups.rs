@@ -8,7 +8,7 @@
 //! before that.
 
 use crate::values::random::mix;
-use pipe_distributed::collective::{Part, own_bytes, sum_up};
+use pipe_distributed::collective::{Handed, Part, own_bytes, sum_up};
 use pipe_distributed::tokens::{Tokens, locked};
 use pipe_distributed::{Entry, Profile};
 use pipe_ir::ids::{DeviceId, GroupId};
@@ -143,6 +143,15 @@ fn perform(parts: &[Part]) {
                 others.for_each(|(_, other)| of(other).copy_from(from));
             }
         }
+        Collective::AllToAll => {
+            for (from, one) in parts.iter().enumerate() {
+                for (to, other) in parts.iter().enumerate() {
+                    let handed = Handed::of(bytes, parts.len(), from, to);
+                    let part = |part: &Part, range: Range<usize>| part.posted.region.part(range.start, range.len());
+                    part(other, handed.arrives).copy_from(part(one, handed.leaves));
+                }
+            }
+        }
     }
 }
 
@@ -208,6 +217,23 @@ mod tests {
         for part in &all {
             let numbers = part.posted.region.numbers::<f32>().iter().enumerate();
             assert!(numbers.clone().all(|(index, x)| *x == (index / 208) as f32 + 0.5));
+        }
+    }
+
+    #[test]
+    fn members_give_each_other_parts() {
+        let memories = memories();
+        // Three parts of 16 numbers to give, and three for what comes.
+        let all = parts(Collective::AllToAll, &memories, 96);
+        for (from, part) in all.iter().enumerate() {
+            for (index, x) in part.posted.region.numbers_mut::<f32>()[..48].iter_mut().enumerate() {
+                *x = (10 * from + index / 16) as f32;
+            }
+        }
+        perform(&all);
+        for (to, part) in all.iter().enumerate() {
+            let numbers = part.posted.region.numbers::<f32>()[48..].iter().enumerate();
+            assert!(numbers.clone().all(|(index, x)| *x == (10 * (index / 16) + to) as f32), "{to}");
         }
     }
 

@@ -239,8 +239,8 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Sums may be made in any order, like those of gradients on one device. A share of a sum is
-    /// told from that of another member, and what is gathered has what each of them had.
+    /// Sums may be made in any order, like those of gradients on one device. A share of a sum, and
+    /// what members give each other, is told from that of another member; what is gathered has what each of them had.
     fn together(&mut self, group: usize) -> Result<(), String> {
         let parts: Vec<Post> = self.groups[group].iter_mut().filter_map(VecDeque::pop_front).collect();
         let collective = parts.first().and_then(|part| part.collective);
@@ -250,7 +250,7 @@ impl Machine<'_> {
         if parts.iter().any(|part| part.share.is_some()) {
             return self.gather(&parts);
         }
-        let gathers = collective == Some(Collective::AllGather);
+        let gathers = matches!(collective, Some(Collective::AllGather | Collective::AllToAll));
         let (mut sum, mut bytes) = (0_u64, None);
         for part in &parts {
             let cells = &mut self.cells[part.device];
@@ -264,7 +264,8 @@ impl Machine<'_> {
             sum = if gathers { mix(&[6, sum, print]) } else { sum.wrapping_add(print) };
         }
         for (member, part) in (0..).zip(parts) {
-            let own = if collective == Some(Collective::ReduceScatter) { mix(&[7, sum, member]) } else { sum };
+            let is_own = matches!(collective, Some(Collective::ReduceScatter | Collective::AllToAll));
+            let own = if is_own { mix(&[7, sum, member]) } else { sum };
             self.cells[part.device].write(part.start, bytes.unwrap_or(part.bytes), own);
             self.ended.insert((part.device, part.token));
         }

@@ -265,7 +265,17 @@ fn groups() -> Result<Vec<Subject>, String> {
         );
         compiled("groups", schedule.to_owned(), &text, Path::new("."))
     });
-    Ok(all.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    let text = read(&root().join("examples/expert_parallel.pipe"));
+    let layers = text.split("\npipeline").next().unwrap_or_default();
+    let text = format!(
+        "{layers}
+        pipeline test {{
+            model mixture(hidden = 8, heads = 2, experts = 2, blocks = 1, sequence = 4, rows = 1)
+            devices 1 tensor 2 microbatches 1 schedule gpipe {TRAIN}
+        }}"
+    );
+    let all = all.into_iter().chain([compiled("groups", "all_to_all".to_owned(), &text, Path::new("."))]);
+    Ok(all.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
 /// A model whose parts run on lanes.

@@ -201,9 +201,10 @@ fn exchanged_by(exec: &Exec) -> Vec<Exchange> {
             Op::AllReduce => Collective::AllReduce,
             Op::AllGather { .. } => Collective::AllGather,
             Op::ReduceScatter => Collective::ReduceScatter,
+            Op::AllToAll => Collective::AllToAll,
             _ => return None,
         };
-        // What is gathered is the whole; what is added up is as large on each.
+        // What is gathered is the whole; all else is as large on each.
         let whole = if what == Collective::AllGather { &node.ty } else { &graph.node(node.inputs[0]).ty };
         Some(Exchange { among: Among::Tensor, what, bytes: whole.bytes().0.into(), times: 1 })
     };

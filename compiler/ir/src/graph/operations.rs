@@ -287,6 +287,9 @@ operations! {
     }
     /// x[members, ..] -> [..]: each member's own part of the sum over all members, in their order.
     Exchange ReduceScatter "reduce_scatter" [x]
+    /// x[members, ..] of every member -> [members, ..]: the part of each of them that is meant for this
+    /// member, in their order. Its gradient goes back the same way.
+    Exchange AllToAll "all_to_all" [x]
     /// x[members, ..] -> [1, ..]: the part of the member that runs.
     View OwnPart "own_part" [x]
     /// indices i32[..] below `members` times `size` -> i32[..]: counted from the first of the `size`

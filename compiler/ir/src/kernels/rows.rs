@@ -224,7 +224,7 @@ impl RowOp {
                 Self::OwnIndices { k: k(&node.ty), size: *size, members: *members, member: *member }
             }
             Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Concat { .. } | Op::OwnPart => return None,
-            Op::Vary | Op::AllReduce | Op::AllGather { .. } | Op::ReduceScatter => return None,
+            Op::Vary | Op::AllReduce | Op::AllGather { .. } | Op::ReduceScatter | Op::AllToAll => return None,
         })
     }
 }

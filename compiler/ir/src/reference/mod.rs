@@ -200,7 +200,7 @@ pub fn evaluate(node: &Node, inputs: &[&Tensor]) -> Vec<f64> {
             let is_own = |index: &f64| (0.0..*size as f64).contains(&own(*index));
             input(0).data.iter().map(|index| if is_own(index) { own(*index) } else { f64::from(NOWHERE) }).collect()
         }
-        Op::Vary | Op::AllReduce | Op::AllGather { .. } | Op::ReduceScatter => {
+        Op::Vary | Op::AllReduce | Op::AllGather { .. } | Op::ReduceScatter | Op::AllToAll => {
             unreachable!("exchanges stand between pieces of a task")
         }
         Op::CrossEntropy => {

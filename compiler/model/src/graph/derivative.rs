@@ -117,6 +117,7 @@ pub(super) fn derivative(tape: &mut Tape, node: NodeId, position: usize, dy: Nod
             let members = tape.shape(x)[0];
             whole(tape.all_gather(dy, members, true))
         }
+        Op::AllToAll => whole(tape.all_to_all(dy)),
         Op::OwnPart => {
             let shape = tape.shape(dy)[1..].to_vec();
             let (members, part) = (tape.shape(x)[0], tape.reshape(dy, &shape));

@@ -41,7 +41,7 @@ pub(crate) fn of_node(nodes: &[Node], node: &Node) -> u64 {
         Op::Input { .. } | Op::Constant(_) | Op::Concat { .. } => 0,
         Op::Positions | Op::Gather | Op::TakeAlong => 0,
         Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Convert | Op::Vary | Op::OwnPart => 0,
-        Op::AllReduce | Op::AllGather { .. } | Op::ReduceScatter | Op::OwnIndices { .. } => 0,
+        Op::AllReduce | Op::AllGather { .. } | Op::ReduceScatter | Op::AllToAll | Op::OwnIndices { .. } => 0,
     }
 }
 

@@ -305,6 +305,13 @@ impl Tape {
         self.shaped(Op::ReduceScatter, &[x], &shape)
     }
 
+    /// What each member has for this one, along the first axis.
+    pub fn all_to_all(&mut self, x: NodeId) -> NodeId {
+        let x = self.computed(x);
+        let shape = self.shape(x).to_vec();
+        self.shaped(Op::AllToAll, &[x], &shape)
+    }
+
     /// The part of the member that runs, along the first axis, which then has size 1.
     pub fn own_part(&mut self, x: NodeId) -> NodeId {
         let mut ty = self.ty(x).clone();

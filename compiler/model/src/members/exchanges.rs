@@ -47,6 +47,11 @@ impl Dividing<'_> {
         if let (State::Whole, Op::Constant(_)) = (own.state, &source.op) {
             return Own { node: self.tape.push(source.op.clone(), Vec::new(), ty), state };
         }
+        if let State::Part(from) = own.state
+            && from.axis != along.axis
+        {
+            return Own { node: self.turned(own.node, from, along, shape), state };
+        }
         let is_summand = own.state == State::Summand;
         let own = if is_summand { own } else { self.whole(own, shape) };
         let parts = self.parts(own.node, along, shape);
@@ -95,6 +100,14 @@ impl Dividing<'_> {
         self.tape.ty(node).dtype.is_number()
     }
 
+    /// A part along another axis: each member gives every other one the part of its own part that is meant for it.
+    fn turned(&mut self, node: NodeId, from: Along, to: Along, shape: &[u64]) -> NodeId {
+        let own = self.shape(shape, State::Part(from));
+        let parts = self.parts(node, to, &own);
+        let parts = self.tape.all_to_all(parts);
+        self.joined(parts, from, &self.shape(shape, State::Part(to)))
+    }
+
     /// The parts of all members side by side along a new first axis.
     fn parts(&mut self, node: NodeId, along: Along, shape: &[u64]) -> NodeId {
         let (axis, blocks, members) = (along.axis, along.blocks, self.members);
@@ -111,9 +124,14 @@ impl Dividing<'_> {
 
     /// A tensor from the parts of all members.
     fn gathered(&mut self, node: NodeId, along: Along, shape: &[u64], shared: bool) -> NodeId {
+        let all = self.tape.all_gather(node, self.members, shared);
+        self.joined(all, along, shape)
+    }
+
+    /// A tensor from its parts side by side along the first axis.
+    fn joined(&mut self, all: NodeId, along: Along, shape: &[u64]) -> NodeId {
         let (axis, blocks, members) = (along.axis, along.blocks, self.members);
         let each = shape[axis] / blocks / members;
-        let all = self.tape.all_gather(node, members, shared);
         let apart = [&[members][..], &shape[..axis], &[blocks, each], &shape[axis + 1..]].concat();
         let apart = self.tape.reshape(all, &apart);
         let rank = self.tape.shape(apart).len();

@@ -171,8 +171,9 @@ fn product(own: &mut Dividing<'_>, node: &Node, inputs: &[Own], (of_a, of_b): (b
     let rank = node.ty.shape.len();
     let is_shared = b.rank == 2 && a.rank > 2;
     let push = |own: &mut Dividing<'_>, a, b, state| Some(own.push(&node.op, vec![a, b], &node.ty, state));
-    // Summed over an axis that is divided.
-    if a.is_inner() || b.is_inner() {
+    // Summed over an axis that is divided, unless the other factor has some of the matrices.
+    let has_matrices = !is_shared && ranks[0] == ranks[1] && (a.batch().is_some() || b.batch().is_some());
+    if !has_matrices && (a.is_inner() || b.is_inner()) {
         let along = a.along().filter(|_| a.is_inner()).or(b.along()).unwrap_or(Along::axis(0));
         let [own_a, own_b] = [(0, a.inner, to_a), (1, b.inner, to_b)]
             .map(|(input, axis, shape)| own.part(inputs[input], Along { axis, ..along }, shape).node);
@@ -327,12 +328,20 @@ fn gather(own: &mut Dividing<'_>, node: &Node, inputs: &[Own]) -> Option<Own> {
     }
 }
 
-/// Some of the heads.
+/// Some of the heads. Of parts of the sequence members make heads of the whole one (arXiv 2309.14509, section 3).
 fn attention(own: &mut Dividing<'_>, node: &Node, inputs: &[Own]) -> Option<Own> {
-    let State::Part(along) = inputs[0].state else { return None };
-    if along.axis + 2 >= node.ty.shape.len() {
-        return None;
-    }
+    let State::Part(given) = inputs[0].state else { return None };
+    let rank = node.ty.shape.len();
+    let along = if given.axis + 2 < rank {
+        given
+    } else {
+        // Heads that keys have as well, else heads that share keys, else rows.
+        let (queries, keys) = (&node.ty.shape[..rank - 2], shape_of(own, node.inputs[1]));
+        let can = |axis: &usize| queries[*axis].is_multiple_of(own.members);
+        let has_keys = |axis: &usize| keys[*axis] == queries[*axis];
+        let heads = || (1..rank - 2).filter(can);
+        Along::axis(heads().find(has_keys).or_else(|| heads().next()).or_else(|| (0..1).find(can))?)
+    };
     let is_whole_or_factor = |(position, input): (usize, &Own)| position < 3 || input.state == State::Whole;
     if !inputs.iter().enumerate().all(is_whole_or_factor) {
         return None;

@@ -333,7 +333,7 @@ impl<'a> Cutting<'a> {
             }
             (_, Op::Vary | Op::AllReduce | Op::OwnIndices { .. }) => along,
             (_, Op::AllGather { .. }) => along.shifted(1),
-            (_, Op::OwnPart) if is_free(0) => along,
+            (_, Op::OwnPart | Op::AllToAll) if is_free(0) => along,
             (_, Op::ReduceScatter) if is_free(0) => along.shifted(-1),
             (_, Op::Slice { axis, .. }) if is_free(*axis as usize) => along,
             (_, Op::Softmax { causal: true }) if rank >= 2 => match along.columns {

@@ -188,6 +188,7 @@ impl Cutting<'_> {
         match node.op {
             Op::AllGather { .. } => self.graph.node(node.inputs[0]).ty.bytes().aligned(),
             Op::ReduceScatter => node.ty.bytes().aligned(),
+            Op::AllToAll => Bytes(node.ty.bytes().0 / self.members).aligned(),
             _ => Bytes::ZERO,
         }
     }
@@ -215,6 +216,11 @@ impl Cutting<'_> {
             Op::ReduceScatter => {
                 let own = |member: u64| slot(&node.ty, Bytes(member * stride.0), format!("summand.{member}"));
                 (Collective::ReduceScatter, Bytes(stride.0 * members), (0..members).map(own).collect())
+            }
+            Op::AllToAll => {
+                let one = TensorType::new(ty.dtype, &[ty.elements() / members]);
+                let to = |member: u64| slot(&one, Bytes(member * stride.0), format!("to.{member}"));
+                (Collective::AllToAll, Bytes(2 * stride.0 * members), (0..members).map(to).collect())
             }
             _ => (Collective::AllReduce, ty.bytes(), vec![slot(ty, Bytes::ZERO, "summand".to_owned())]),
         };
@@ -316,7 +322,11 @@ impl Writing<'_> {
     fn hand_over(&mut self, id: NodeId, node: &Node, x: NodeId) {
         let (value, _) = self.cutting.places[&id];
         let stride = self.cutting.stride(id);
-        let is_padded = matches!(node.op, Op::ReduceScatter) && stride != node.ty.bytes();
+        let is_padded = match node.op {
+            Op::ReduceScatter => stride != node.ty.bytes(),
+            Op::AllToAll => stride.0 * self.cutting.members != node.ty.bytes().0,
+            _ => false,
+        };
         if !is_padded {
             let own = if matches!(node.op, Op::AllGather { .. }) { stride } else { Bytes::ZERO };
             return self.add_store((x, value, Bytes::ZERO), own);
@@ -360,6 +370,12 @@ impl Writing<'_> {
                 let own = graph.push(Op::OwnPart, vec![all], one);
                 let own = narrow(graph, own, node.ty.elements());
                 graph.push(Op::Reshape, vec![own], node.ty.clone())
+            }
+            Op::AllToAll => {
+                let second = Op::Input { operand, offset: Bytes(wide.bytes().0) };
+                let all = graph.push(second, Vec::new(), wide);
+                let all = narrow(graph, all, node.ty.elements() / members);
+                graph.push(Op::Reshape, vec![all], node.ty.clone())
             }
             _ => graph.push(input, Vec::new(), node.ty.clone()),
         }

@@ -11,8 +11,8 @@ use std::ops::Range;
 
 impl Sources {
     /// Adds the functions that sums of so many members need, unless they are there, and says what
-    /// to launch for a collective on buffers of so many bytes. Nothing for a gathering: that is
-    /// copies.
+    /// to launch for a collective on buffers of so many bytes. Nothing for a gathering or an
+    /// all-to-all: these are copies.
     pub(crate) fn together(
         &mut self,
         collective: Collective,
@@ -28,7 +28,7 @@ impl Sources {
                 .filter(|(_, range)| !range.is_empty())
                 .map(|(own, range)| self.added(dtype, members, Some(own), range))
                 .collect(),
-            Collective::AllGather => Vec::new(),
+            Collective::AllGather | Collective::AllToAll => Vec::new(),
         }
     }
 

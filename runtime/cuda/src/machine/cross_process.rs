@@ -4,9 +4,9 @@
 //! a group with members in several processes. The share of each member is added up by the process
 //! that has it: all others send it what their members have there, and our own kernel adds in the
 //! order of the group, so that the bits are those of one process. Then the sums go to all members.
-//! Of a reduce-scatter only the first half is done, of an all-gather only the second. Each half is
-//! one group of sends and receives, which every process names in one order: by share, and then by
-//! the other member.
+//! Of a reduce-scatter only the first half is done, of an all-gather only the second; in an
+//! all-to-all parts go straight to their places. Each half is one group of sends and receives, which
+//! every process names in one order: by share, and then by the other member.
 
 use super::super::commands::{CommandList, Home, MemberPart, Queue, Work};
 use super::super::driver::Area;
@@ -14,7 +14,7 @@ use super::super::nccl::{Line, Links, Move};
 use crate::machine::kernel_args::KernelArgs;
 use crate::machine::launch_plan::{Builder, Joint, Operation};
 use crate::machine::modules::Shared;
-use pipe_distributed::collective::own_bytes;
+use pipe_distributed::collective::{Handed, own_bytes};
 use pipe_ir::graph::DType;
 use pipe_ir::ids::{DeviceId, GroupId};
 use pipe_ir::instruction::Collective;
@@ -57,7 +57,7 @@ impl<'a> CrossProcess<'a> {
     }
 
     fn adds(&self) -> bool {
-        self.collective != Collective::AllGather
+        matches!(self.collective, Collective::AllReduce | Collective::ReduceScatter)
     }
 
     /// The members in this process whose share has any bytes.
@@ -116,6 +116,8 @@ impl<'a> Builder<'a> {
             self.apart(stream, &team)?;
         } else if collective == Collective::AllGather {
             self.gather(stream, parts);
+        } else if collective == Collective::AllToAll {
+            self.hand_over(stream, parts);
         } else {
             let places: Vec<Area> = parts.iter().map(|part| self.area(part.home)).collect();
             let places = KernelArgs { parts: &places, ..KernelArgs::default() };
@@ -147,6 +149,19 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// Every member gives each other one, and itself, a part.
+    fn hand_over(&mut self, stream: usize, parts: &[MemberPart]) {
+        for (from, one) in parts.iter().enumerate() {
+            for (to, other) in parts.iter().enumerate() {
+                let (source, target) = (self.area(one.home), self.area(other.home));
+                let Handed { leaves, arrives } = Handed::of(source.bytes, parts.len(), from, to);
+                let source = source.part(leaves.start, leaves.len());
+                let copy = self.copied(stream, target.part(arrives.start, arrives.len()), source);
+                self.act(stream, copy);
+            }
+        }
+    }
+
     fn links(&self) -> Result<&'a Links, RunError> {
         self.links.ok_or_else(|| RunError::Nccl("this process is alone".to_owned()))
     }
@@ -167,6 +182,22 @@ impl<'a> Builder<'a> {
         let (links, line) = (self.links()?, Line::Group(team.group));
         let peer = |member: usize| links.place(line, links.rank_of(team.members[member]));
         let n_members = team.members.len();
+        if team.collective == Collective::AllToAll {
+            let mut moves = Vec::new();
+            for (to, from) in (0..n_members).flat_map(|to| (0..n_members).map(move |from| (to, from))) {
+                let Handed { leaves, arrives } = Handed::of(team.bytes, n_members, from, to);
+                let source = team.own(from).map(|part| self.area(part.home).part(leaves.start, leaves.len()));
+                let target = team.own(to).map(|part| self.area(part.home).part(arrives.start, arrives.len()));
+                match (source, target) {
+                    (Some(from), Some(to)) => self.act(stream, Operation::Copy { to, from }),
+                    (Some(area), None) => moves.push(Move { peer: peer(to), area, sends: true }),
+                    (None, Some(area)) => moves.push(Move { peer: peer(from), area, sends: false }),
+                    (None, None) => {}
+                }
+            }
+            self.act(stream, Operation::Exchange { line, moves });
+            return Ok(());
+        }
         if team.adds() {
             let (mut moves, mut sums, mut used) = (Vec::new(), Vec::new(), 0);
             for share in (0..n_members).filter(|share| !team.range(*share).is_empty()) {

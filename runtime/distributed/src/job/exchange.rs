@@ -3,11 +3,12 @@
 //! The share of each member is cut into pieces. A piece is owned by the rank of the member whose
 //! share it is: all other ranks send it what their members have of the piece, it adds them up in
 //! the order of the group, and sends the sum to all others; of a reduce-scatter only the first half
-//! is done, of an all-gather only the second. So the sums have the bits of one process. A few
-//! pieces are under way at once, in scratch that is allocated with the exchange. The n-th exchange
-//! of a group begins on a rank when all its own members have joined it.
+//! is done, of an all-gather only the second; of an all-to-all only the first, without adding up. So
+//! the sums have the bits of one process. A few pieces are under way at once, in scratch that is
+//! allocated with the exchange. The n-th exchange of a group begins on a rank when all its own
+//! members have joined it.
 
-use crate::collective::{Part, own_bytes, sum_up};
+use crate::collective::{Handed, Part, own_bytes, sum_up};
 use crate::fault::RunError;
 use crate::memory::{Memory, Region};
 use crate::profile::{Entry, Profile};
@@ -183,7 +184,11 @@ impl Exchange {
             return false;
         };
         let n_members = self.members.len();
-        let rounds = own_bytes(bytes, n_members, 0).len().div_ceil(PIECE);
+        let share = match collective {
+            Collective::AllToAll => Handed::of(bytes, n_members, 0, 0).leaves,
+            _ => own_bytes(bytes, n_members, 0),
+        };
+        let rounds = share.len().div_ceil(PIECE);
         let n_pieces = rounds * n_members;
         self.places = Default::default();
         self.current = Some(Current { collective, began: Instant::now(), done: 0, next: 0, n_pieces });
@@ -198,10 +203,23 @@ impl Exchange {
     /// The member whose share a piece is of, and its bytes.
     fn piece(&self, piece: usize) -> (usize, Range<usize>) {
         let (round, member) = (piece / self.members.len(), piece % self.members.len());
-        let bytes = self.heads().next().map_or(0, |(_, part)| part.posted.region.len());
-        let share = own_bytes(bytes, self.members.len(), member);
+        let share = match self.handed(0, member) {
+            Some(handed) => handed.leaves,
+            None => own_bytes(self.bytes(), self.members.len(), member),
+        };
         let from = (share.start + round * PIECE).min(share.end);
         (member, from..(from + PIECE).min(share.end))
+    }
+
+    /// The bytes of the current collective's buffers.
+    fn bytes(&self) -> usize {
+        self.heads().next().map_or(0, |(_, part)| part.posted.region.len())
+    }
+
+    /// What a member gives another one, if the current collective is an all-to-all.
+    fn handed(&self, from: usize, to: usize) -> Option<Handed> {
+        self.current.filter(|current| current.collective == Collective::AllToAll)?;
+        Some(Handed::of(self.bytes(), self.members.len(), from, to))
     }
 
     /// One turn over all places. Whether anything moved.
@@ -229,7 +247,7 @@ impl Exchange {
                 Half::Adds => {
                     self.sum(place, current.collective);
                     self.spread(group, place, outlet);
-                    if current.collective == Collective::ReduceScatter {
+                    if self.has_one_half() {
                         self.places[place].half = Half::Done;
                     }
                 }
@@ -245,6 +263,12 @@ impl Exchange {
         }
         self.current = Some(current);
         moved || before != (current.done, current.next)
+    }
+
+    /// Whether what comes to the owner of a piece stays there.
+    fn has_one_half(&self) -> bool {
+        self.current
+            .is_some_and(|current| matches!(current.collective, Collective::ReduceScatter | Collective::AllToAll))
     }
 
     fn room(&self, place: usize, member: usize, bytes: usize) -> Region {
@@ -277,7 +301,7 @@ impl Exchange {
         self.places[place].open = open;
     }
 
-    /// Its owner adds a piece up, in the order of the group.
+    /// Its owner adds a piece up, in the order of the group, or puts what each member gave it where it belongs.
     fn sum(&mut self, place: usize, collective: Collective) {
         let (target, range) = self.piece(self.places[place].piece);
         let Some((_, first)) = self.heads().next().filter(|_| self.members[target].1 == self.own) else { return };
@@ -286,6 +310,15 @@ impl Exchange {
             Some(part) => own(part),
             None => self.room(place, member, range.len()),
         };
+        if collective == Collective::AllToAll {
+            let Some(to) = self.joined[target].front() else { return };
+            for member in 0..self.members.len() {
+                let Some(Handed { leaves, arrives }) = self.handed(member, target) else { return };
+                let start = arrives.start + range.start - leaves.start;
+                to.posted.region.part(start, range.len()).copy_from(of_member(member));
+            }
+            return;
+        }
         let all = (0..self.members.len()).map(of_member);
         let gets = |member: usize| collective == Collective::AllReduce || member == target;
         let to = self.heads().filter(|(member, _)| gets(*member)).map(|(_, part)| own(part));
@@ -296,8 +329,7 @@ impl Exchange {
     fn spread<W: Wire>(&mut self, group: GroupId, place: usize, outlet: &mut Outlet<'_, W>) {
         let (target, range) = self.piece(self.places[place].piece);
         self.places[place].half = Half::Spreads;
-        let is_reduced = self.current.is_some_and(|current| current.collective == Collective::ReduceScatter);
-        if range.is_empty() || is_reduced {
+        if range.is_empty() || self.has_one_half() {
             return;
         }
         let (owner, tag) = (self.members[target].1, self.first_tag + 2 * place as Tag + 1);

@@ -160,7 +160,7 @@ impl Emitter<'_> {
             | Op::TakeAlong
             | Op::AddAlong
             | Op::OwnIndices { .. } => self.rows(id, node),
-            Op::OwnPart | Op::Vary | Op::AllReduce | Op::AllGather { .. } | Op::ReduceScatter => {
+            Op::OwnPart | Op::Vary | Op::AllReduce | Op::AllGather { .. } | Op::ReduceScatter | Op::AllToAll => {
                 unreachable!("graphs of one member have slices, and exchanges stand between pieces of a task")
             }
         }

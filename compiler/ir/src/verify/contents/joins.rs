@@ -87,6 +87,10 @@ impl Contents<'_> {
                 row.bytes.0, row.name, self.program.members
             ));
         }
+        let end = row.tensors.iter().map(|slot| slot.offset.0.saturating_add(slot.ty.bytes().0)).max().unwrap_or(0);
+        if collective == Collective::AllToAll && end > row.bytes.0 / 2 {
+            return Err(format!("`{}` is written up to byte {end}, where members write what they exchange", row.name));
+        }
         Ok(())
     }
 

@@ -88,7 +88,7 @@ impl Holders {
 }
 
 /// What members do with each value that they exchange: gather it where each stores a part of its own, keep parts of the
-/// sum where these alone are read, otherwise add it up.
+/// sum where these alone are read, give each other parts where the second half alone is read, otherwise add it up.
 fn exchanged(program: &Program) -> BTreeMap<ValueId, Collective> {
     let mut found = BTreeMap::new();
     for exec in &program.execs {
@@ -103,12 +103,21 @@ fn exchanged(program: &Program) -> BTreeMap<ValueId, Collective> {
                 found.insert(value, Collective::AllGather);
                 continue;
             }
+            let half = program.value(value).bytes.0 / 2;
             let is_input =
                 |id: &NodeId| matches!(graph.node(*id).op, Op::Input { operand, .. } if operand as usize == position);
-            for node in graph.nodes.iter().filter(|node| node.inputs.iter().any(is_input)) {
-                let own = found.entry(value).or_insert(Collective::ReduceScatter);
-                if *own == Collective::ReduceScatter && node.op != Op::OwnPart {
-                    *own = Collective::AllReduce;
+            let is_second = |id: &NodeId| matches!(graph.node(*id).op, Op::Input { offset, .. } if offset.0 >= half);
+            for node in &graph.nodes {
+                for id in node.inputs.iter().filter(|id| is_input(id)) {
+                    let read = match node.op {
+                        _ if half > 0 && is_second(id) => Collective::AllToAll,
+                        Op::OwnPart => Collective::ReduceScatter,
+                        _ => Collective::AllReduce,
+                    };
+                    let known = found.entry(value).or_insert(read);
+                    if *known != read && *known != Collective::AllGather {
+                        *known = Collective::AllReduce;
+                    }
                 }
             }
         }

@@ -126,7 +126,7 @@ fn result(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Option<TensorType
             let fits = input(0).dtype == DType::I32 && *size > 0 && member < members;
             (fits && size.checked_mul(*members).is_some_and(|all| all <= 1 << 31)).then(|| input(0).clone())
         }
-        Op::Vary | Op::AllReduce | Op::AllGather { .. } | Op::ReduceScatter => None,
+        Op::Vary | Op::AllReduce | Op::AllGather { .. } | Op::ReduceScatter | Op::AllToAll => None,
         Op::CrossEntropy => {
             let fits = is_indexed(input(0), input(1)) && weighs(input(0), input(1), &inputs[2..]);
             fits.then(|| TensorType::new(input(0).dtype, &[]))

@@ -27,7 +27,7 @@ fn sums_of_a_group_have_the_bits_of_the_cpu() {
     let mut all = Vec::new();
     for dtype in [DType::F32, DType::F64] {
         for members in [2, 3, 5] {
-            for collective in [Collective::AllReduce, Collective::ReduceScatter, Collective::AllGather] {
+            for collective in Collective::ALL.iter().copied() {
                 let bytes = Bytes(1000 * dtype.bytes().0);
                 all.push((dtype, members, collective, bytes, sources.together(collective, dtype, bytes, members)));
             }
@@ -50,7 +50,7 @@ fn sums_of_a_group_have_the_bits_of_the_cpu() {
             let range = match collective {
                 Collective::AllReduce => 0..bytes.to_usize(),
                 Collective::ReduceScatter => own_bytes(bytes.to_usize(), members, member),
-                Collective::AllGather => 0..0,
+                Collective::AllGather | Collective::AllToAll => 0..0,
             };
             let found = arena.region(member).bytes().to_vec();
             assert_eq!(found[range.clone()], sum.bytes()[range.clone()], "{collective:?} of {members} in {dtype}");
