@@ -11,6 +11,7 @@ pub mod fuzz;
 pub mod imports;
 pub mod irregular;
 pub mod jobs;
+pub mod layouts;
 pub mod learned;
 pub mod mutation;
 pub mod pipelines;

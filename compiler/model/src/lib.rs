@@ -121,13 +121,49 @@ fn untrained(model: &Model) -> Option<Diagnostic> {
     })
 }
 
-/// Data that a file of bytes does not fill: it has tokens, and targets one byte on.
+/// Data that a file of bytes does not fill: it has tokens, and targets one byte on; and where documents end, what tells
+/// them apart.
 fn unfilled(model: &Model, pipeline: &Pipeline) -> Option<Diagnostic> {
     let span = pipeline.files.data?;
+    let document = pipeline.training.as_ref().and_then(|training| training.document);
+    let of_documents = |tensor: &DataTensor| {
+        let is_known = match tensor.name.as_str() {
+            "starts" | "positions" => tensor.ty.dtype == DType::I32,
+            "counted" => tensor.ty.dtype.is_float(),
+            _ => false,
+        };
+        is_known && tensor.ty.shape.len() == 2
+    };
+    match (document, model.data.iter().find(|tensor| of_documents(tensor))) {
+        (Some(token), None) => {
+            let message = format!(
+                "documents end with the token {token}, but the model `{}` does not keep them apart: it has no data `starts`",
+                model.name
+            );
+            let error = Diagnostic::error(Code::UnusableData, span, "a file of documents", message);
+            return Some(error.label(model.span, "this model").help(
+                "`documents = 1` in the brackets of `gpt` and `llama` does; or leave `document` out, and a position sees \
+                 all before it",
+            ));
+        }
+        (None, Some(tensor)) => {
+            let message = format!(
+                "`{}: {}` of the model tells documents apart, and nothing says where documents of the file end",
+                tensor.name, tensor.ty
+            );
+            let error = Diagnostic::error(Code::UnusableData, span, "a file without documents", message);
+            return Some(error.label(model.span, "this model").help(
+                "name the token at the end of each: `data \"tokens.bin\"(document = 50256)`; or leave `documents` out of the \
+                 model",
+            ));
+        }
+        _ => {}
+    }
     let is_filled = |tensor: &&DataTensor| {
         ["tokens", "targets"].contains(&tensor.name.as_str())
             && tensor.ty.dtype == DType::I32
             && tensor.ty.shape.len() == 2
+            || of_documents(tensor)
             || tensor.is_key()
     };
     let DataTensor { name, ty } = model.data.iter().find(|tensor| !is_filled(tensor))?;

@@ -19,8 +19,8 @@ use pipe_syntax::expr::number::Number;
 use pipe_syntax::files::Files;
 use std::collections::BTreeMap;
 
-/// What a model predicts for a row of tokens. It has one row, and `positions` of them, where `rows` and `sequence` are
-/// parameters of the model that change no weight.
+/// What a model predicts for a row of tokens. It has one row without documents, and `positions` of them, where `rows`,
+/// `documents` and `sequence` are parameters of the model that change no weight.
 ///
 /// # Errors
 /// What is wrong with the model, or why it predicts no tokens.
@@ -33,7 +33,9 @@ pub fn prediction(
     let mut call = ModelCall { drops: false, ..call.clone() };
     let whole = elaborate(files, &call, parameters)?;
     let (digest, mut model) = (identity::digest(&whole), whole);
-    let smaller = [("rows", Some(1)), ("sequence", positions.and_then(|number| i64::try_from(number).ok()))];
+    // A text is one document.
+    let sequence = positions.and_then(|number| i64::try_from(number).ok());
+    let smaller = [("rows", Some(1)), ("documents", Some(0)), ("sequence", sequence)];
     for (name, number) in smaller {
         let own = call.arguments.get(name).and_then(|own| own.as_whole());
         let Some(number) = number.filter(|number| own.is_some_and(|own| *number < own)) else { continue };

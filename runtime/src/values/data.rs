@@ -3,6 +3,7 @@
 //! Because nothing is remembered between calls, a resumed run sees the same data as an unbroken one, and every layout
 //! of the same pipeline sees the same microbatches.
 
+use crate::values::documents::{Documents, Of};
 use crate::values::numbers::encode;
 use crate::values::random::{Counter, mix};
 use crate::values::tokens::Tokens;
@@ -83,7 +84,15 @@ pub enum DataError {
         /// Rows of the smallest table.
         vocabulary: u64,
     },
-    /// Tokens fill `tokens` and `targets` only.
+    /// No token of the model ends a document.
+    #[error("documents end with the token {token}, but the model indexes a table of {vocabulary} rows with tokens")]
+    NoEnd {
+        /// The token.
+        token: u32,
+        /// Rows of the smallest table.
+        vocabulary: u64,
+    },
+    /// Tokens fill `tokens` and `targets` only, and what tells documents apart.
     #[error(
         "the model's data tensor `{name}` of type {ty} cannot come from a file of {unit}s: those fill `tokens` and `targets`, i32[rows, sequence]"
     )]
@@ -108,6 +117,8 @@ pub struct Data {
     /// In how many slices each microbatch is cut, along the second axis of every tensor.
     n_slices: u32,
     slicing: Slicing,
+    /// Whether the model tells documents apart.
+    has_documents: bool,
     source: Source,
 }
 
@@ -123,6 +134,26 @@ struct File {
     /// Which of its tokens.
     range: Range<u64>,
     windows: Windows,
+    /// Microbatches of a step.
+    microbatches: u64,
+    /// Where documents end, if they do.
+    documents: Option<Documents>,
+}
+
+impl File {
+    fn new(tokens: Tokens, range: Range<u64>, windows: Windows, program: &Program) -> Self {
+        let document = program.training.as_ref().and_then(|training| training.document);
+        Self { tokens, range, windows, microbatches: microbatches(program), documents: document.map(Documents::new) }
+    }
+
+    /// Tokens of a row, without so many at its start.
+    fn read(&self, row: Row, skip: u64, out: &mut [i32]) {
+        let start = self.windows.start(row, &self.range, out.len() as u64 + 1) + skip;
+        if self.tokens.read(start, out).is_err() {
+            // A file that can no longer be read: what no table has ends the step.
+            out.fill(-1);
+        }
+    }
 }
 
 impl Data {
@@ -146,7 +177,7 @@ impl Data {
             true => Windows::Shuffled { seed: data.seed, microbatches },
             false => Windows::Random { seed: data.seed },
         };
-        Ok(Self { source: Source::Tokens(File { tokens, range, windows }), ..data })
+        Ok(Self { source: Source::Tokens(File::new(tokens, range, windows, program)), ..data })
     }
 
     /// Opens a source whose windows are read in order, without overlap: all of them, or those of so many steps, spread
@@ -196,7 +227,8 @@ impl Data {
         opening.long_enough(program, &data.values, (range.end - range.start, for_what))?;
         let shape = data.shape(program).unwrap_or((1, 1));
         let in_order = InOrder::new(range.end - range.start, shape, microbatches(program), steps);
-        Ok(Self { source: Source::Tokens(File { tokens, range, windows: Windows::InOrder(in_order) }), ..data })
+        let file = File::new(tokens, range, Windows::InOrder(in_order), program);
+        Ok(Self { source: Source::Tokens(file), ..data })
     }
 
     /// What is read where windows are read in order.
@@ -228,11 +260,14 @@ impl Data {
             .enumerate()
             .map(|(index, value)| (value.tensors.clone(), index_bound(program, ValueId::from_index(index))));
         let seed = program.training.as_ref().map_or(0, |training| training.seed);
+        let mut data = program.values.iter().filter(|value| value.kind == ValueKind::Data);
+        let has_documents = data.any(|value| value.tensors.iter().any(|slot| Of::slot(slot) == Some(Of::Starts)));
         Self {
             seed,
             values: values.collect(),
             n_slices: program.n_slices,
             slicing: Slicing::of(program),
+            has_documents,
             source: Source::Synthetic,
         }
     }
@@ -248,10 +283,11 @@ impl Data {
         match &self.source {
             // What is only read tells no trainings apart.
             Source::Tokens(File { windows: Windows::InOrder(_), .. }) => None,
-            Source::Tokens(File { tokens, range, windows }) => {
+            Source::Tokens(File { tokens, range, windows, documents, .. }) => {
                 let part = if range.end < tokens.count { format!(", the first {}", range.end) } else { String::new() };
                 let order = if matches!(windows, Windows::Shuffled { .. }) { ", shuffled" } else { "" };
-                Some(tokens.identity()? + &part + order)
+                let ends = documents.as_ref().map(|documents| format!(", documents of {}", documents.end));
+                Some(tokens.identity()? + &part + order + &ends.unwrap_or_default())
             }
             Source::Synthetic => Some("synthetic".to_owned()),
             Source::Function(_) => None,
@@ -298,7 +334,10 @@ impl Data {
         match &self.source {
             Source::Tokens(file) => fill_windows(file, (step, microbatch), slot, out),
             Source::Synthetic => {
-                fill_random(mix(mix(self.seed, step), u64::from(microbatch.0)), slot, bound, out);
+                let is_plain = self.has_documents && Of::slot(slot).is_some();
+                if !is_plain || !fill_document(slot, out) {
+                    fill_random(mix(mix(self.seed, step), u64::from(microbatch.0)), slot, bound, out);
+                }
             }
             Source::Function(fill) => fill(step, microbatch, slot, out),
         }
@@ -386,6 +425,10 @@ impl Opening {
             None => Tokens::open(path, vocabulary)?,
         };
         self.long_enough(program, values, (tokens.count, ""))?;
+        let end = program.training.as_ref().and_then(|training| training.document);
+        if let Some(token) = end.filter(|token| u64::from(*token) >= vocabulary) {
+            return Err(DataError::NoEnd { token, vocabulary });
+        }
         // Any byte has a row in most tables.
         if *unit == "byte" && vocabulary > u64::from(u8::MAX) {
             return Ok(tokens);
@@ -445,27 +488,47 @@ fn whole(slot: &TensorSlot, slicing: &Slicing, slice: u32) -> Option<(TensorSlot
 
 /// Bytes that one row of this tensor takes from a text, or `None` if it is not filled from one.
 fn window_of(slot: &TensorSlot) -> Option<usize> {
-    let (DType::I32, [_rows, sequence]) = (slot.ty.dtype, slot.ty.shape.as_slice()) else { return None };
-    matches!(slot.name.as_str(), "tokens" | "targets").then_some(*sequence as usize + 1)
+    let [_rows, sequence] = slot.ty.shape.as_slice() else { return None };
+    let is_token = slot.ty.dtype == DType::I32 && matches!(slot.name.as_str(), "tokens" | "targets");
+    (is_token || Of::slot(slot).is_some()).then_some(*sequence as usize + 1)
 }
 
-/// Row r of `tokens` is a window of the file; row r of `targets` the same window one token on.
+/// Fills a tensor that tells documents apart as if each row were one.
+fn fill_document(slot: &TensorSlot, out: &mut [u8]) -> bool {
+    let (Some(of), [_, sequence]) = (Of::slot(slot), slot.ty.shape.as_slice()) else { return false };
+    let tokens = vec![0; *sequence as usize];
+    let bytes = tokens.len() * slot.ty.dtype.bytes().to_usize();
+    for row in out.chunks_exact_mut(bytes.max(1)) {
+        row.copy_from_slice(&encode(slot.ty.dtype, of.row(&tokens, None, 1.0)));
+    }
+    true
+}
+
+/// Row r of `tokens` is a window of the file; row r of `targets` the same window one token on; row r of other tensors
+/// says something of the documents in this window.
 fn fill_windows(file: &File, (step, microbatch): (u64, MicrobatchId), slot: &TensorSlot, out: &mut [u8]) {
     let Some(window) = window_of(slot) else { return };
-    let File { tokens, range, windows } = file;
     let skip = u64::from(slot.name == "targets");
     let mut own = vec![0; window - 1];
-    let bytes = (window - 1) * size_of::<i32>();
+    let bytes = (window - 1) * slot.ty.dtype.bytes().to_usize();
     let rows = (out.len() / bytes.max(1)) as u64;
     for (row, out) in (0..).zip(out.chunks_exact_mut(bytes)) {
-        let start = windows.start(Row { step, microbatch, row, rows }, range, window as u64) + skip;
-        if tokens.read(start, &mut own).is_err() {
-            // A file that can no longer be read: what no table has ends the step.
-            own.fill(-1);
-        }
-        out.chunks_exact_mut(size_of::<i32>())
-            .zip(&own)
-            .for_each(|(out, token)| out.copy_from_slice(&token.to_ne_bytes()));
+        let row = Row { step, microbatch, row, rows };
+        file.read(row, skip, &mut own);
+        let Some(of) = Of::slot(slot) else {
+            out.chunks_exact_mut(size_of::<i32>())
+                .zip(&own)
+                .for_each(|(out, token)| out.copy_from_slice(&token.to_ne_bytes()));
+            continue;
+        };
+        let (end, weight) = match &file.documents {
+            Some(documents) if of == Of::Counted => {
+                let rows = file.windows.rows_with(row, file.microbatches);
+                (Some(documents.end), documents.weight(rows, |row, out| file.read(row, 0, out), window - 1))
+            }
+            documents => (documents.as_ref().map(|documents| documents.end), 1.0),
+        };
+        out.copy_from_slice(&encode(slot.ty.dtype, of.row(&own, end, weight)));
     }
 }
 
@@ -477,11 +540,26 @@ fn fill_random(seed: u64, slot: &TensorSlot, bound: u64, out: &mut [u8]) {
     out.copy_from_slice(&encode(dtype, numbers));
 }
 
-/// The number of rows of the smallest table that a data value indexes, and `i32::MAX` where it indexes none.
+/// The number of rows of the smallest table that a data value indexes, and `i32::MAX` where it indexes none. Positions of
+/// documents are no tokens, so that their table does not count.
 fn index_bound(program: &Program, value: ValueId) -> u64 {
     let users = program.execs.iter().filter_map(|exec| Some((operand_of(exec, value)?, exec)));
     let bounds = users.filter_map(|(operand, exec)| match &exec.body {
-        Body::Graph(graph) => graph.nodes.iter().filter_map(|node| indexed_rows(graph, node, operand)).min(),
+        Body::Graph(graph) => {
+            let is_of_documents = |node: &&Node| {
+                let offsets = node.inputs.iter().filter_map(|input| match graph.node(*input).op {
+                    Op::Input { operand: from, offset } if from == operand => Some(offset),
+                    _ => None,
+                });
+                let slots = &program.value(value).tensors;
+                offsets.into_iter().any(|at| slots.iter().any(|slot| slot.offset == at && Of::slot(slot).is_some()))
+            };
+            let indexing = graph.nodes.iter().filter(|node| {
+                // Weights of rows stand beside tokens.
+                !matches!(node.op, Op::Gather) || !is_of_documents(node)
+            });
+            indexing.filter_map(|node| indexed_rows(graph, node, operand)).min()
+        }
         Body::Abstract | Body::Optimizer | Body::Squares => None,
     });
     bounds.min().unwrap_or(i32::MAX as u64)
@@ -497,7 +575,9 @@ pub(crate) fn indexed_rows(graph: &Graph, node: &Node, operand: u32) -> Option<u
     let comes_from = |id: &NodeId| matches!(graph.node(*id).op, Op::Input { operand: from, .. } if from == operand);
     match (&node.op, node.inputs.as_slice()) {
         (Op::Gather, [table, indices]) if comes_from(indices) => graph.node(*table).ty.shape.first().copied(),
-        (Op::CrossEntropy, [logits, targets]) if comes_from(targets) => graph.node(*logits).ty.shape.last().copied(),
+        (Op::CrossEntropy, [logits, targets, ..]) if comes_from(targets) => {
+            graph.node(*logits).ty.shape.last().copied()
+        }
         (Op::OwnIndices { size, members, .. }, [indices]) if comes_from(indices) => size.checked_mul(*members),
         _ => None,
     }

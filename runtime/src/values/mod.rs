@@ -1,6 +1,7 @@
 //! Values: the numbers that buffers begin with, from data, seeds and names, and how they lie in memory.
 
 pub mod data;
+mod documents;
 pub mod init;
 pub mod numbers;
 pub mod random;

@@ -117,6 +117,19 @@ fn permuted(number: u64, count: u64, key: u64) -> u64 {
 }
 
 impl Windows {
+    /// Rows whose predictions have one mean, of which one is given: those of the step, or where windows are read in
+    /// order all that are counted. `microbatches` are those of a step.
+    pub(super) fn rows_with(&self, Row { step, rows, .. }: Row, microbatches: u64) -> impl Iterator<Item = Row> {
+        let (first, count) = match self {
+            Self::InOrder(in_order) => (0, in_order.counted()),
+            Self::Random { .. } | Self::Shuffled { .. } => (step * microbatches, microbatches),
+        };
+        (first..first + count).flat_map(move |place| {
+            let microbatch = MicrobatchId(u32::try_from(place % microbatches).unwrap_or(u32::MAX));
+            (0..rows).map(move |row| Row { step: place / microbatches, microbatch, row, rows })
+        })
+    }
+
     /// The first token of a row, among these tokens of a file. A window has one token more than positions.
     pub(super) fn start(&self, row: Row, tokens: &Range<u64>, window: u64) -> u64 {
         let count = tokens.end - tokens.start;

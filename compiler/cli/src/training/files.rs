@@ -58,6 +58,7 @@ fn refused(error: &DataError, folder: &Path, (span, tokenizer): Spans) -> Diagno
         DataError::OutsideVocabulary { unit: "byte", .. } => {
             ("a byte has no row", "give the model a table of 256 rows")
         }
+        DataError::NoEnd { .. } => ("no token ends a document", "name the token that ends each document of this file"),
         DataError::OutsideVocabulary { .. } => ("a token has no row", "give the model a table of more rows"),
         DataError::Malformed { .. } => (
             "not a file of tokens",

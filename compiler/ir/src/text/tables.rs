@@ -122,7 +122,11 @@ pub(super) fn print_training(training: &Training, out: &mut String) {
     }
     out.push_str("\n  data ");
     print_source(&training.data, out);
-    out.push_str(if training.shuffled { " shuffled\n" } else { "\n" });
+    out.push_str(if training.shuffled { " shuffled" } else { "" });
+    if let Some(document) = training.document {
+        out.push_str(&format!(" document {document}"));
+    }
+    out.push('\n');
     if let Some(Validation { data, every }) = &training.validation {
         out.push_str("  validation ");
         match data {
@@ -190,6 +194,7 @@ pub(super) fn parse_training(cursor: &mut Cursor<'_>) -> Result<Training, ParseE
     cursor.expect("data")?;
     let data = parse_source(cursor)?;
     let shuffled = cursor.take("shuffled");
+    let document = if cursor.take("document") { Some(cursor.small("a token")?) } else { None };
     let validation = if cursor.take("validation") { Some(parse_validation(cursor)?) } else { None };
     let mut named = |word: &str, what: &str| -> Result<Option<String>, ParseError> {
         if cursor.take(word) { Ok(Some(cursor.name(what)?.into_owned())) } else { Ok(None) }
@@ -221,6 +226,7 @@ pub(super) fn parse_training(cursor: &mut Cursor<'_>) -> Result<Training, ParseE
         clip_norm,
         data,
         shuffled,
+        document,
         tokenizer,
         validation,
         init,

@@ -133,10 +133,12 @@ impl Instance<'_, '_> {
     fn item(&mut self, draft: &mut Draft<'_>, item: &LayerItem) {
         match item {
             LayerItem::Input { name } => self.input(draft, name),
-            LayerItem::Data { name, dtype, shape, span } => Self::data(draft, name, *dtype, (shape, *span)),
-            LayerItem::Weight { name, given, .. } if !draft.is_given(given.as_ref()) => {
+            LayerItem::Data { name, given, .. } | LayerItem::Weight { name, given, .. }
+                if !draft.is_given(given.as_ref()) =>
+            {
                 draft.names.without(name);
             }
+            LayerItem::Data { name, dtype, shape, span, .. } => Self::data(draft, name, *dtype, (shape, *span)),
             LayerItem::Loss { given, .. } if !draft.is_given(given.as_ref()) => {}
             LayerItem::Weight { name, shape, split, init, frozen, trained, span, .. } => {
                 let is_frozen = (self.is_frozen && !trained) || frozen.is_some();

@@ -32,6 +32,8 @@ pub enum LayerItem {
         dtype: DType,
         /// Sizes, outermost first.
         shape: Vec<Expr>,
+        /// What must hold for the layer to have it.
+        given: Option<Expr>,
         /// The whole line.
         span: Span,
     },

@@ -186,6 +186,8 @@ pub enum SettingValue {
     Data {
         /// The file; none is synthetic.
         path: Option<String>,
+        /// What is said of it in brackets, as a call of `data`.
+        details: Option<Call>,
         /// Whether each of its windows comes once.
         is_shuffled: bool,
     },

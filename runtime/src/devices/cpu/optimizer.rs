@@ -230,6 +230,7 @@ mod tests {
             clip_norm: None,
             data: DataSource::Synthetic,
             shuffled: false,
+            document: None,
             tokenizer: None,
             validation: None,
             init: None,

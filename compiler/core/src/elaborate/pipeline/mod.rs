@@ -128,7 +128,9 @@ pub(super) fn elaborate(
         items.model.and_then(|call| model_call(files, (call, items.precision), request, &known, &mut report));
     let mut of_config = [None; 2];
     if let Some(call) = items.trained {
-        let graph = transformer::graph_call(files, (call, items.precision), request, &known, &mut report);
+        let has_documents = items.train.is_some_and(|(settings, _)| training::has_documents(settings));
+        let of_line = (call, items.precision, has_documents);
+        let graph = transformer::graph_call(files, of_line, request, &known, &mut report);
         (model, of_config) = graph.map_or((None, [None; 2]), |(call, degrees)| (Some(call), degrees));
     }
     let (asked, is_by_sizes) = ((declared.name.span, request, &known), items.config.is_some());

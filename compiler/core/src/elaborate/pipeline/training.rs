@@ -30,7 +30,7 @@ pub(super) fn training(
     let mut said: BTreeMap<&str, Span> = BTreeMap::new();
     let (mut data, mut init, mut steps, mut seed, mut optimizer) = (None, None, None, 0, None);
     let (mut warmup, mut minimum, mut decay, mut checkpoint) = ((0, span), None, None, None);
-    let mut clip_norm = None;
+    let (mut clip_norm, mut document) = (None, None);
     let mut decayed = DecayedWeights::All;
     let (mut shuffled, mut tokenizer, mut validation) = (false, None, None);
     for setting in settings {
@@ -41,7 +41,8 @@ pub(super) fn training(
             report.add(error.label(first, "given here"));
         }
         match &setting.value {
-            SettingValue::Data { path, is_shuffled } => {
+            SettingValue::Data { path, details, is_shuffled } => {
+                document = details.as_ref().and_then(|details| report.take(document_of(details, values)));
                 data = Some(path.as_deref().map_or(DataSource::Synthetic, DataSource::of_file));
                 shuffled = *is_shuffled;
             }
@@ -138,6 +139,7 @@ pub(super) fn training(
         clip_norm,
         data: data?,
         shuffled,
+        document,
         tokenizer,
         validation: validation.map(|(validation, _)| validation),
         init,
@@ -242,6 +244,33 @@ fn optimizer_of(call: &Call, values: &Known<'_>) -> Result<(Optimizer, f64), Dia
     let of_setting: Vec<f64> = settings.iter().map(|setting| numbers[setting.position + 1]).collect();
     let optimizer = Optimizer::new(name, &of_setting).expect("as many values as settings");
     Ok((optimizer, numbers[0]))
+}
+
+/// The largest token.
+const MOST_TOKEN: u32 = i32::MAX.cast_unsigned();
+
+/// The token that ends a document.
+fn document_of(details: &Call, values: &Known<'_>) -> Result<u32, Fault> {
+    let signature = Signature::undeclared("data", vec!["document"], "setting");
+    let mut found = Diagnostics::new();
+    let given = signature.arguments(details, &mut found);
+    if let Some(error) = found.into_iter().next() {
+        return Err(Box::new(error));
+    }
+    let Some(argument) = given.first().copied().flatten() else {
+        return Err(Box::new(signature.missing("document", details.span)));
+    };
+    let token = whole(&argument.value, values, 0, "`document`")?;
+    if token > MOST_TOKEN {
+        let message = format!("`document` is {token}, and the largest token is {MOST_TOKEN}");
+        return Err(outside(argument.value.span, message));
+    }
+    Ok(token)
+}
+
+/// Whether data have documents that end with a token, whatever it is.
+pub(super) fn has_documents(settings: &[Setting]) -> bool {
+    settings.iter().any(|setting| matches!(setting.value, SettingValue::Data { details: Some(_), .. }))
 }
 
 /// A parameter of an optimizer: its name, its default, and the values that it may have.

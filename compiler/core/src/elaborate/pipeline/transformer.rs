@@ -46,7 +46,7 @@ pub(super) fn transformer(
 /// are to stand behind each, and how many pipelines side by side, as far as the line says so.
 pub(super) fn graph_call(
     files: &Files,
-    (call, (precision, precision_line)): (&Call, (DType, Option<Span>)),
+    (call, (precision, precision_line), has_documents): (&Call, (DType, Option<Span>), bool),
     request: &Request,
     parameters: &Known<'_>,
     report: &mut Report,
@@ -69,6 +69,7 @@ pub(super) fn graph_call(
         let error = Diagnostic::error(Code::UnusableConfig, span, "this rank", message);
         report.add(error.help("train all weights, or write layers with updates of your own"));
     }
+    arguments.insert("documents".to_owned(), Number::whole(i64::from(has_documents)));
     arguments.insert("lora".to_owned(), Number::whole(i64::try_from(settings.lora).unwrap_or_default()));
     let declared = files.model(model)?;
     let known = Known::default();

@@ -18,7 +18,9 @@ impl Builder<'_> {
             Rule::input => LayerItem::Input { name: self.name(&first) },
             Rule::data => {
                 let dtype = if parts.need().as_str() == "i32" { DType::I32 } else { DType::F32 };
-                LayerItem::Data { name: self.name(&first), dtype, shape: self.shape(parts.need()), span }
+                let (name, shape) = (self.name(&first), self.shape(parts.need()));
+                let given = parts.optional(Rule::given).map(|given| self.expr(Parts::of(given).need()));
+                LayerItem::Data { name, dtype, shape, given, span }
             }
             Rule::weight => {
                 let shape = self.shape(parts.need());

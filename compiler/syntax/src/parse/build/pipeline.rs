@@ -2,6 +2,7 @@
 
 use super::{Builder, Parts, Rule, unexpected, unquoted};
 use crate::ast::{Call, Limit, Name, PipelineItem, Recomputed, Setting, SettingValue, Subject, TaskNumber};
+use crate::source::Span;
 use pest::iterators::Pair;
 use pipe_ir::graph::DType;
 use pipe_ir::training::{DecayShape, DecayedWeights};
@@ -155,10 +156,17 @@ impl Builder<'_> {
         let (span, rule) = (self.span(&pair), pair.as_rule());
         let mut parts = Parts::of(pair);
         let value = match rule {
-            Rule::set_data => SettingValue::Data {
-                path: parts.optional(Rule::string).map(|path| unquoted(&path)),
-                is_shuffled: parts.optional(Rule::shuffled).is_some(),
-            },
+            Rule::set_data => {
+                let path = parts.optional(Rule::string);
+                let place = path.as_ref().map(|path| self.span(path));
+                let details = place.zip(parts.optional(Rule::arguments)).map(|(place, arguments)| Call {
+                    name: Name { text: "data".to_owned(), span: place },
+                    span: Span { end: self.span(&arguments).end, ..place },
+                    arguments: Parts::of(arguments).map(|argument| self.argument(argument)).collect(),
+                });
+                let is_shuffled = parts.optional(Rule::shuffled).is_some();
+                SettingValue::Data { path: path.map(|path| unquoted(&path)), details, is_shuffled }
+            }
             Rule::set_tokenizer => SettingValue::Tokenizer(unquoted(&parts.need())),
             Rule::set_validation => {
                 let path = parts.optional(Rule::string).map(|path| unquoted(&path));

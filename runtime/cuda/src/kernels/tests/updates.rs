@@ -29,6 +29,7 @@ fn training(optimizer: Optimizer) -> Training {
         clip_norm: None,
         data: DataSource::Synthetic,
         shuffled: false,
+        document: None,
         tokenizer: None,
         validation: None,
         init: None,
