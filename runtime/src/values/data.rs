@@ -540,8 +540,8 @@ fn fill_random(seed: u64, slot: &TensorSlot, bound: u64, out: &mut [u8]) {
     out.copy_from_slice(&encode(dtype, numbers));
 }
 
-/// The number of rows of the smallest table that a data value indexes, and `i32::MAX` where it indexes none. Positions of
-/// documents are no tokens, so that their table does not count.
+/// The number of rows of the smallest table that a data value indexes, and `i32::MAX` where it indexes
+/// none. Positions of documents are no tokens, so that their table does not count.
 fn index_bound(program: &Program, value: ValueId) -> u64 {
     let users = program.execs.iter().filter_map(|exec| Some((operand_of(exec, value)?, exec)));
     let bounds = users.filter_map(|(operand, exec)| match &exec.body {

@@ -1,8 +1,9 @@
 //! Documents: where a token ends each document of a file, what tells those of a row apart, and which predictions count.
 //!
-//! The token belongs to the document that it ends. A position sees its own document only, which begins in the row where
-//! the row cuts it, and counts positions from there. At the token that ends a document, the next one is of another: what
-//! is predicted there does not count (Megatron-LM's `--reset-position-ids --reset-attention-mask --eod-mask-loss`).
+//! The token belongs to the document that it ends. A position sees its own document only, which
+//! begins in the row where the row cuts it, and counts positions from there. At the token that ends a
+//! document, the next one is of another: what is predicted there does not count (Megatron-LM's
+//! `--reset-position-ids --reset-attention-mask --eod-mask-loss`).
 
 use crate::values::windows::Row;
 use pipe_ir::graph::DType;
