@@ -1,84 +1,39 @@
 //! Dropout: masks that follow from the seed, the step, the microbatch and places alone, whatever the layout.
 
-use pipe_compiler::Request;
 use pipe_ir::ids::ValueId;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
-use pipe_runtime::Run;
-use pipe_runtime::checkpoint::state;
-use pipe_runtime::numbers::decode;
-use pipe_tests::cases::compile_text;
+use pipe_tests::layouts::{LAYOUTS, compare, learn, verified};
 use pipe_tests::ranks::{join, on_ranks};
-use pipe_tests::training::{assert_peaks, losses, start, steps};
-use std::collections::BTreeMap;
-use std::path::Path;
+use pipe_tests::training::{losses, start, steps};
 use std::sync::Arc;
-
-fn verified(text: &str) -> Arc<Verified> {
-    let (compilation, _) = compile_text("x.pipe", text, Path::new("."), &Request::default());
-    Arc::new(compilation.program.unwrap_or_else(|| panic!("{:#?}\n{text}", compilation.diagnostics)))
-}
 
 const SIZES: &str = "vocab = 24, hidden = 16, heads = 4, blocks = 4, sequence = 8, rows = 2";
 
 /// A GPT with these settings beside its sizes, and these lines of a pipeline.
 fn gpt(settings: &str, lines: &str) -> Arc<Verified> {
+    let microbatches = if lines.contains("data 2") { 2 } else { 4 };
     verified(&format!(
         "import std.models.gpt
         pipeline p {{
             model gpt({SIZES}, {settings})
-            microbatches 4
+            microbatches {microbatches}
             {lines}
             train {{ data synthetic steps 20 seed 5 optimizer sgd(learning_rate = 0.5, momentum = 0.9) }}
         }}"
     ))
 }
 
-/// Weights and state of the optimizer, by name.
-fn tensors(run: &Run) -> BTreeMap<String, Vec<f64>> {
-    let tensors = state(run, 3).expect("read").tensors.into_iter();
-    tensors.map(|own| (own.name, decode(own.ty.dtype, &own.data))).collect()
-}
-
 #[test]
 fn every_layout_drops_the_same() {
-    let one = |settings: &str| {
-        let mut run = start(&gpt(settings, "devices 1 schedule gpipe precision f64"), None);
-        let losses = losses(&steps(&mut run, 0..3)).concat();
-        (losses, tensors(&run))
+    let program = |dropout: &str, (settings, lines): (&str, &str)| {
+        gpt(&format!("dropout = {dropout}{settings}"), &format!("{lines} precision f64"))
     };
-    let (expected, weights) = one("dropout = 0.2");
-    let (without, _) = one("dropout = 0");
-    assert!(expected.iter().zip(&without).all(|(one, other)| one.1 != other.1));
-    for (settings, lines) in [
-        ("", "devices 4 schedule 1f1b"),
-        ("", "devices 2 schedule interleaved_1f1b(chunks = 3)"),
-        ("", "devices 2 schedule v_half"),
-        ("", "devices 4 schedule zb_h1 recompute all"),
-        ("", "devices 4 schedule dp_1f1b(replicas = 2)"),
-        ("", "devices 4 schedule chimera zero 3"),
-        ("", "devices 2 schedule seq_1f1b"),
-        ("", "devices 2 schedule 1f1b offload activations"),
-        ("", "devices 2 tensor 2 schedule 1f1b"),
-        (", sequence_parallel = 1", "devices 2 tensor 2 schedule zb_h1 recompute all"),
-    ] {
-        let program = gpt(&format!("dropout = 0.2{settings}"), &format!("{lines} precision f64"));
-        let mut run = start(&program, None);
-        let reports = steps(&mut run, 0..3);
-        assert_peaks(run.program(), &reports);
-        // Slices have losses of their own.
-        let mean = |losses: &[(_, u64)]| {
-            losses.iter().map(|(_, loss)| f64::from_bits(*loss)).sum::<f64>() / losses.len() as f64
-        };
-        let found = mean(&losses(&reports).concat());
-        assert!((found - mean(&expected)).abs() <= 1e-12 * found, "{lines}: {found} and {}", mean(&expected));
-        let own = tensors(&run);
-        assert!(own.keys().eq(weights.keys()));
-        for (name, expected) in &weights {
-            let largest = expected.iter().fold(1e-6_f64, |most, x| most.max(x.abs()));
-            let apart = expected.iter().zip(&own[name]).fold(0.0_f64, |most, (a, b)| most.max((a - b).abs()));
-            assert!(apart <= 1e-10 * largest, "{lines}, {name}: {apart:e}");
-        }
+    let one = |dropout: &str| learn(&program(dropout, ("", "devices 1 schedule gpipe")), None);
+    let (expected, without) = (one("0.2"), one("0"));
+    assert!((expected.0 - without.0).abs() > 1e-6 * without.0, "{} and {}", expected.0, without.0);
+    for layout in LAYOUTS {
+        compare(layout.1, &expected, &learn(&program("0.2", layout), None));
     }
 }
 
