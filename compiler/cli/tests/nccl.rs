@@ -94,7 +94,7 @@ fn ranks_with_a_gpu_each_learn_the_same_bits_as_one_process() {
     }
 }
 
-/// A group of four devices, two of which are on each rank, with all that members exchange.
+/// A tensor-parallel group of four devices, two on each of two ranks. It uses every collective.
 #[test]
 fn a_group_on_two_ranks_learns_the_same_bits_as_on_one() {
     let Some(libraries) = fakes() else { return };

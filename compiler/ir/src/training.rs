@@ -352,7 +352,7 @@ pub struct Training {
     /// do not say it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub shuffled: bool,
-    /// The token that ends each document of a file: the next one begins behind it, and they know nothing of each other.
+    /// The token that ends each document of a file. Attention stays inside a document.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub document: Option<u32>,
     /// The file that says how a text becomes tokens, relative as the data are; without it, its bytes are tokens.

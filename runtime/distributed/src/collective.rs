@@ -37,7 +37,7 @@ pub struct Handed {
 }
 
 impl Handed {
-    /// Between the members at two positions, of so many whose buffers have so many bytes.
+    /// From the member at one position to that at another. A buffer has `bytes` bytes.
     pub fn of(bytes: usize, members: usize, from: usize, to: usize) -> Self {
         let half = bytes / 2;
         let alignment = ALIGNMENT.to_usize();

@@ -146,7 +146,7 @@ impl File {
         Self { tokens, range, windows, microbatches: microbatches(program), documents: document.map(Documents::new) }
     }
 
-    /// Tokens of a row, without so many at its start.
+    /// The tokens of a row, without the first `skip`.
     fn read(&self, row: Row, skip: u64, out: &mut [i32]) {
         let start = self.windows.start(row, &self.range, out.len() as u64 + 1) + skip;
         if self.tokens.read(start, out).is_err() {

@@ -3,8 +3,8 @@
 //!
 //! A row names the class of an operation, its word in the textual IR, its inputs in the order of
 //! [`super::Node::inputs`] (`more` stands for any number of them) and its attributes in the order of
-//! their text; a literal before an attribute is written before it; a flag's literal, or that of a number
-//! that there may not be, only where it is set.
+//! their text. A literal before an attribute is written before it; the literal of a flag or of an
+//! optional number only where it is set.
 
 use super::DType;
 use super::attribute::{Attribute, Double};
@@ -244,17 +244,17 @@ operations! {
     /// (q[.., m, w], k[.., n, w], v[.., n, w]) -> [.., m, w]: softmax(q · kᵀ) · v. The scores, m
     /// rows and n columns of them, never lie in memory as a whole. Leading dimensions of k and v of
     /// size 1 are repeated, for heads of queries that share them (arXiv 2305.13245). With `causal`,
-    /// n is at least m, and row i sees columns 0..=i + n - m only (arXiv 2205.14135), of which with a
-    /// `window` only the last so many (arXiv 2004.05150). There may be `starts` i32[.., m], with
-    /// leading dimensions as those of keys: a row then sees no column before its start, but always
-    /// the last that it would see without. Both need `causal`. Of `bf16` makes `f32`.
+    /// n is at least m, and row i sees columns 0..=i + n - m only (arXiv 2205.14135). A `window` of w
+    /// leaves the last w of them (arXiv 2004.05150). `starts`, i32[.., m] with the leading dimensions
+    /// of the keys, is optional: a row sees no column before its start, but always its last one. Both
+    /// need `causal`. Of `bf16` makes `f32`.
     Product Attention "attention" [q, k, v; starts] {
         "causal" causal: bool = "whether the rows are masked",
         #[serde(default, skip_serializing_if = "Option::is_none")]
         "window" window: Option<u64> = "how many columns a row sees at most"
     }
     /// (q, k, v, dy) -> [.., m + 2 n, w]: derivatives of `Attention` by q, k and v, concatenated
-    /// along the rows. The leading dimensions are those of q. There may be `starts` behind dy.
+    /// along the rows. The leading dimensions are those of q. `starts` is optional.
     Product AttentionGrad "attention_grad" [q, k, v, dy; starts] {
         "causal" causal: bool = "as in `Attention`",
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -271,7 +271,7 @@ operations! {
     /// derivative of `TakeAlong`.
     Indexed AddAlong "add_along" [columns, dy]
     /// `(logits[.., v], targets i32[..], weights[..]) -> []`: mean over all rows of
-    /// `-log softmax(logits)[target] * weight`. There may be no weights.
+    /// `-log softmax(logits)[target] * weight`. Weights are optional, and 1 without them.
     Indexed CrossEntropy "cross_entropy" [logits, targets; weights]
     /// (logits[.., v], targets i32[..], dloss[], weights[..]) -> [.., v]: derivative of `CrossEntropy` by the logits.
     Indexed CrossEntropyGrad "cross_entropy_grad" [logits, targets, dloss; weights]

@@ -120,7 +120,7 @@ pub(super) fn attention(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>, ca
     evaluator.made(result, given.span)
 }
 
-/// The window of attention to so many keys, if it is given one.
+/// The window of an attention, if one is given that hides any of these columns.
 fn window(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>, columns: u64) -> Result<Option<u64>, Reported> {
     let Some((value, span)) = given.values.get(3).copied() else { return Ok(None) };
     let window = evaluator.integer((value, span))?;

@@ -6,7 +6,7 @@ use super::config::Config;
 use super::families::{LARGE, Reader};
 use super::graph::{Arguments, exact};
 
-/// Layers with a window: every so many of a range.
+/// Which layers have a window: every n-th one of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Pattern {
     from: u64,

@@ -10,8 +10,8 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 impl Sources {
-    /// Adds the functions that sums of so many members need, unless they are there, and says what
-    /// to launch for a collective on buffers of so many bytes. Nothing for a gathering or an
+    /// Adds the functions that sums of this number of members need, unless they are there, and says
+    /// what to launch for a collective on buffers of this size. Nothing for an all-gather or an
     /// all-to-all: these are copies.
     pub(crate) fn together(
         &mut self,

@@ -124,7 +124,8 @@ impl Head {
         }
     }
 
-    /// The columns that each of some rows sees, where not all of them up to one begin with the first.
+    /// The columns that each of these rows sees. Empty without a window or starts, where each row begins with the
+    /// first column.
     fn seen(&self, kernel: &Attention, start: u64, rows: u64) -> Vec<Range<u64>> {
         if kernel.window.is_none() && self.starts.is_none() {
             return Vec::new();

@@ -32,8 +32,8 @@ struct Rows {
 };
 #define ROWS(x, count) {x + OFFSET(x), x##_row, x##_column, count}
 
-// With a mask query i sees keys 0..=i + keys - queries; there are at least as many keys. Of these it sees with a window the last ones only, and with starts none
-// before its own, but always the last.
+// With a mask, query i sees keys 0..=i + keys - queries; there are at least as many keys. A window leaves the last ones
+// of these. Starts leave those from the query's own start on, and always the last one.
 struct Sight {
     u64 queries, keys, window;
     u32 causal;
@@ -53,7 +53,7 @@ struct Sight {
         return first < last ? first : last;
     }
 
-    // The first key that any of some queries sees, and the first one from which on all of them see what is not after them.
+    // The first key that any of these queries sees, and the first one from which all of them see all keys up to their own.
     __device__ __forceinline__ u64 first_key_of_any(u64 query, u32 count) const {
         if (!starts) return first_key(query);
         u64 first = keys;
@@ -65,7 +65,7 @@ struct Sight {
         return starts ? keys : first_key(last);
     }
 
-    // Of the keys from this one on, how many a query does not see because they come before its first; not more than `most`.
+    // How many keys, from this one on, come before the first one that a query sees; `most` at most.
     __device__ __forceinline__ u32 unseen(u64 query, u64 key, u32 most) const {
         u64 first = first_key(query);
         return first <= key ? 0 : first - key < most ? (u32)(first - key) : most;

@@ -12,7 +12,7 @@ attention_forward_MODE_STORED_RESULT_WIDTH(FACTORS(const STORED), MATRIX(RESULT,
     u64 seen = sight.keys_before(first + 64), some = own < m ? sight.keys_before(own + 16) : 0, all = sight.keys_before(own + 1);
     for (u64 batch = task.batch; batch < batches; batch += task.step) {
         sight.starts = STARTS;
-        // The first keys that some queries of the block see, that some of the warp do, and from which on all of these do.
+        // The first keys that some queries of the block see, that some of the warp see, and from which all of the warp see.
         u64 begin = sight.first_key_of_any(first, 64), some_begin = sight.first_key_of_any(own, 16), all_begin = sight.first_key_of_all(own, 16);
         Rows<STORED> queries = ROWS(q, m), keys = ROWS(k, n), values = ROWS(v, n);
         Walk_MODE<STORED, OTHERS, WIDTH> next_keys(keys, begin), next_values(values, begin);

@@ -1,4 +1,5 @@
-// The mean over rows of -log softmax(x)[target], with `weighted` times the weight of the row, from one pass over the logits.
+// The mean over rows of -log softmax(x)[target], from one pass over the logits. With `weighted`, each row counts as much
+// as its weight.
 //
 // Each block adds up the losses of its rows in double precision and leaves the sum in the device's working memory; the block that ends last adds up those
 // sums in their order. Which block that is makes no difference, so all runs give the same bits, without atomic additions of numbers.

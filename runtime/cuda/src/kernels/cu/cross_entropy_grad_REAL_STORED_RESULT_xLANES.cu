@@ -1,4 +1,5 @@
-// (softmax(x) - [column == target]) * dloss / rows, with `weighted` times the weight of the row. A block has a row at a time.
+// (softmax(x) - [column == target]) * dloss / rows, times the weight of the row with `weighted`. A block has a row at a
+// time.
 extern "C" __global__ void __launch_bounds__(512, 2)
 cross_entropy_grad_REAL_STORED_RESULT_xLANES(const STORED* x, const i32* targets, const REAL* dloss, const REAL* weights, RESULT* out, u64* error, u64 rows, u64 width, u32 weighted) {
     REAL share = *dloss / (REAL)(f64)rows;
