@@ -34,7 +34,7 @@ pub use devices::cpu::{
 pub use devices::{Loader, axes};
 pub use executor::ledger;
 pub use pipe_distributed::{
-    DeviceStep, Entry, Fault, Joined, LaneStep, Nanos, Profile, RunError, Span, StepReport, Used, UsedGpu,
+    DeviceStep, Entry, Fault, GpuNeed, Joined, LaneStep, Nanos, Profile, RunError, Span, StepReport, Used, UsedGpu,
 };
 pub use run::{Backend, Options, Pace, Precision, Run};
 pub use values::{data, init, numbers, random, tokenizer, windows};

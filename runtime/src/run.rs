@@ -211,9 +211,23 @@ impl Run {
         self.mailbox().map_or(Ok(own.clone()), |mailbox| mailbox.collect(&own))
     }
 
-    /// What should be said of the machine, each thing once.
-    pub fn notes(&mut self) -> Vec<String> {
-        self.engine.notes()
+    /// What should be said of the machine, each thing once: in a job that of all ranks, on its first one. All do it at
+    /// once.
+    ///
+    /// # Errors
+    /// If a rank cannot go on.
+    pub fn notes(&mut self) -> Result<Vec<String>, RunError> {
+        let own = self.engine.notes();
+        let Some(mailbox) = self.mailbox() else { return Ok(own) };
+        let mut ranks = BTreeMap::<String, Vec<Rank>>::new();
+        for (rank, notes) in mailbox.collect(&[own])?.into_iter().enumerate() {
+            notes.into_iter().for_each(|note| ranks.entry(note).or_default().push(Rank::from_index(rank)));
+        }
+        let told = ranks.into_iter().map(|(note, ranks)| match ranks.first() {
+            Some(first) if ranks.len() < mailbox.n_ranks => format!("{first}: {note}"),
+            _ => note,
+        });
+        Ok(told.collect())
     }
 
     /// Where the time of all kernels went so far; empty unless it was asked for.

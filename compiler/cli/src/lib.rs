@@ -92,13 +92,20 @@ pub enum Outcome {
     Usage,
 }
 
+impl Outcome {
+    /// Its exit code.
+    const fn code(self) -> u8 {
+        match self {
+            Self::Accepted => 0,
+            Self::Rejected => 1,
+            Self::Usage => 2,
+        }
+    }
+}
+
 impl From<Outcome> for ExitCode {
     fn from(outcome: Outcome) -> Self {
-        match outcome {
-            Outcome::Accepted => Self::SUCCESS,
-            Outcome::Rejected => Self::from(1),
-            Outcome::Usage => Self::from(2),
-        }
+        Self::from(outcome.code())
     }
 }
 
@@ -117,13 +124,14 @@ pub fn main() -> ExitCode {
         }
     };
     output::choose_colours(arguments.color);
-    match arguments.command.run() {
-        Ok(outcome) => outcome.into(),
-        Err(failure) => {
-            output::usage::refuse(&failure.to_string(), early.json);
-            Outcome::Usage.into()
-        }
-    }
+    let outcome = arguments.command.run().unwrap_or_else(|failure| {
+        output::usage::refuse(&failure.to_string(), early.json);
+        Outcome::Usage
+    });
+    // What cannot be written was told where that was found.
+    drop(std::io::Write::flush(&mut std::io::stdout()));
+    pipe_cuda::leave(outcome.code().into());
+    outcome.into()
 }
 
 /// A panic is always our mistake: asks for a report with what is needed to repeat it.

@@ -4,6 +4,7 @@
 mod card;
 mod fakes;
 mod graphs;
+mod libraries;
 mod machine;
 mod mixed;
 mod process;
@@ -290,7 +291,7 @@ fn auto_takes_a_gpu_where_there_is_one() {
     // A GPU that cannot be used is no reason to stop.
     let ended = run("", &[("PIPEC_FAKE_MEMORY", "50000")]);
     assert!(ended.out.starts_with("tiny 2 steps on 2 cpu devices"), "{}", ended.out);
-    let note = "not on the GPU: cannot allocate the arena of d0: ";
+    let note = "not on the GPU: d0 and d1 do not fit on GPU 0 (Fake GPU 0): their arenas and what is beside them need ";
     assert!(ended.error.contains(note) && ended.error.contains("; the processor runs it instead"), "{}", ended.error);
     let ended = run("", &[("PIPEC_FAKE_DEVICES", "0")]);
     assert!(ended.out.starts_with("tiny 2 steps on 2 cpu devices") && !ended.error.contains("GPU"), "{}", ended.error);
@@ -327,7 +328,7 @@ fn what_cannot_run_is_said_in_one_line() {
     let help = ": `--backend cpu` runs on the processor\n";
     for (variables, message) in [
         (&[("PIPEC_FAKE_DEVICES", "0")][..], format!("error: the CUDA driver finds no GPU here{help}")),
-        (&[("PIPEC_FAKE_MEMORY", "50000")], "but GPU 0 (Fake GPU 0) has 48.83KiB free\n".to_owned()),
+        (&[("PIPEC_FAKE_MEMORY", "50000")], "d0, d1, d2 and d3 do not fit on GPU 0 (Fake GPU 0): ".to_owned()),
         (
             &[("PIPEC_FAKE_DEVICES", "2"), ("PIPEC_FAKE_PEERS", "0")],
             "d1, d3 work together, but GPU 0 does not reach the memory of GPU 1".to_owned(),

@@ -46,7 +46,9 @@ fn a_gpu_is_measured_by_its_own_clock_and_named() {
             assert!(out.contains(part), "{part}\n{out}");
         }
         assert_eq!((&file["schema"], &file["backend"]), (&"pipec.profile/1".into(), &"cuda".into()));
-        assert_eq!(file["gpus"], json!([{"name": "Fake GPU 0", "devices": [0, 1]}]));
+        let by = file["gpus"][0]["products"].as_str().unwrap_or_default();
+        assert_eq!(by.starts_with("cuBLASLt"), by_library, "{by}");
+        assert_eq!(file["gpus"], json!([{"name": "Fake GPU 0", "devices": [0, 1], "products": by}]));
         assert_eq!(file["products"], "tf32");
         let tasks = file["tasks"].as_array().expect("tasks");
         assert!(tasks.len() == 6 && tasks.iter().all(|task| task["ns"].as_u64() > Some(0)), "{tasks:?}");
@@ -106,7 +108,10 @@ fn several_gpus_have_links_between_them() {
         assert!(out.contains("; 2 devices on 2 GPUs (Fake GPU 0, Fake GPU 1)\n"), "{out}");
         assert_eq!(
             file["gpus"],
-            json!([{"name": "Fake GPU 0", "devices": [0]}, {"name": "Fake GPU 1", "devices": [1]}])
+            json!([
+                {"name": "Fake GPU 0", "devices": [0], "products": "pipec"},
+                {"name": "Fake GPU 1", "devices": [1], "products": "pipec"},
+            ])
         );
         let links = file["gpu_links"].as_array().expect("links");
         let ends: Vec<&Value> = links.iter().map(|link| &link["gpus"]).collect();

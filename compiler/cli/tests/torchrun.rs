@@ -8,6 +8,7 @@
 mod agent;
 mod fakes;
 mod job;
+mod nodes;
 mod process;
 mod slurm;
 #[expect(dead_code, unreachable_pub, reason = "it is for the tests of the whole house, too")]
@@ -292,7 +293,7 @@ fn ranks_with_a_gpu_each_learn_the_same_bits_as_one_process() {
         let text = pipeline(schedule, line).replace("steps 4", "steps 2");
         let folder = folder("store-nccl", &[("x.pipe", &text)]);
         // Nobody asks for GPUs: every rank finds one.
-        let arguments = "run x.pipe --no-checkpoint --format json";
+        let arguments = "run x.pipe --no-checkpoint --no-cublas --format json";
         let alone: Value = fakes::pipec_with(libraries, &folder, arguments, &[]).with(0).into();
         let mut agent = Agent::new(&folder).with_gpus(libraries);
         let outputs = agent.run(4, |_| arguments.to_owned()).ended(LONG);
@@ -338,7 +339,7 @@ fn exchanges_that_fail_end_all_ranks_which_leave_all_of_them_at_once() {
     let folder = folder("store-nccl-fails", &[("x.pipe", &pipeline("1f1b", ""))]);
     // One of those that try what was opened, and one of a step.
     for group in [2, 9] {
-        let mut agent = Agent::new(&folder).with_gpus(libraries).with_failure(group);
+        let mut agent = Agent::new(&folder).with_gpus(libraries).with("PIPEC_FAKE_NCCL_LOSE", group);
         let outputs = agent.run(2, |_| "run x.pipe --backend cuda --no-checkpoint".to_owned()).ended(LONG);
         let error: String = outputs.iter().map(|output| texts(output).1).collect();
         let told = "NCCL cannot go on: rank 0 and rank 1 do not reach each other: an exchange: remote process exited";

@@ -48,6 +48,12 @@ pub fn gpus() -> Result<Vec<String>, String> {
     driver::Gpu::names()
 }
 
+/// Ends this process with an exit code if GPUs were used in it: at once, without what the driver and NCCL do at an
+/// exit, which fails where another thread is inside of them. Everything was written, and MPI has ended.
+pub fn leave(code: i32) {
+    driver::leave(code);
+}
+
 /// Whether every rank of a job has a GPU, and NCCL to send to the others, or else why not. All ask
 /// at once; a rank that does not want one says so.
 ///

@@ -31,7 +31,7 @@ pub mod tokens;
 mod transports;
 mod wire;
 
-pub use fault::{Fault, RunError};
+pub use fault::{Fault, GpuNeed, RunError};
 pub use job::mailbox::Mailbox;
 pub use job::{Job, Settings, Teller, Unconnected};
 pub use lost::{Ailment, How, Lost, Position, Process};

@@ -60,6 +60,8 @@ pub struct UsedGpu {
     pub name: String,
     /// The devices of the program that it runs.
     pub devices: Vec<DeviceId>,
+    /// What multiplies matrices there, in the words of reports.
+    pub products: String,
 }
 
 /// What a lane of a device did in a step.
@@ -186,6 +188,11 @@ impl StepReport {
             *count += 1;
         }
         sums.into_values().map(|(sum, count)| sum / f64::from(count)).collect()
+    }
+
+    /// Whether it says when executables ran. GPUs are not asked for that in every step.
+    pub fn is_timed(&self) -> bool {
+        self.devices.iter().any(|device| device.busy > Nanos::default())
     }
 
     /// The first start and the last end of any executable.

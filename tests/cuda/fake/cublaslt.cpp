@@ -153,6 +153,8 @@ extern "C" {
 
 Status cublasLtCreate(Handle** handle) {
     if (!pipec_fake_current()) return complain("it begins without a context");
+    const char* fails = getenv("PIPEC_FAKE_FAILS");
+    if (fails && strcmp(fails, "cublasLtCreate") == 0) return NOT_INITIALIZED;
     *handle = new Handle{pipec_fake_current(), {}};
     return SUCCESS;
 }

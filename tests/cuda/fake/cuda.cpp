@@ -25,7 +25,9 @@ struct Function {
 };
 
 // What a device of compute capability 9.0 has, and what all have.
-constexpr int MAX_DYNAMIC_SHARED = 8;
+constexpr int MAX_DYNAMIC_SHARED = 8, GREATEST_PRIORITY = -5;
+// A graph of more nodes takes so long to make, and so much memory, that nobody should.
+constexpr size_t MOST_NODES = 100000;
 constexpr unsigned MOST_SHARED = 227 << 10, MOST_PARAMETERS = 4096, MOST_THREADS = 1024, MOST_DEEP = 64, MOST_HIGH = 65535, MOST_WIDE = 0x7fffffff;
 
 std::set<Module*> modules;
@@ -85,6 +87,28 @@ Result record(Call& call, Event* event, Stream* stream) {
     return enqueue(stream, std::move(operation));
 }
 
+Result elapsed(const Call& call, float* millis, Event* from, Event* to) {
+    CHECK(call.event(from));
+    CHECK(call.event(to));
+    if (from->gpu != to->gpu) return complain(INVALID_HANDLE, "a time between events of different contexts");
+    if (!from->is_timed || !to->is_timed) return complain(INVALID_HANDLE, "a time between events that know none");
+    if (!from->last || !to->last) return complain(INVALID_HANDLE, "a time between events that were never recorded");
+    if (from->last->graph || to->last->graph) return complain(INVALID_VALUE, "a time between events of which a graph knows only the order");
+    if (!from->last->is_over || !to->last->is_over) return NOT_READY;
+    return *millis = float(double(int64_t(to->last->nanos - from->last->nanos)) * 1e-6), SUCCESS;
+}
+
+// At an exit the driver takes down what is still in use, and so what other threads may be inside of.
+struct Exit {
+    ~Exit() {
+        for (Stream* stream : streams)
+            if (stream->gpu && stream != &defaults[stream->gpu->ordinal]) {
+                complain(SUCCESS, "a process exits while streams are in use");
+                return;
+            }
+    }
+} at_exit;
+
 }  // namespace
 
 extern "C" {
@@ -117,6 +141,12 @@ Result cuDeviceGet(int* device, int ordinal) {
 }
 
 Result cuDeviceGetName(char* name, int size, int device) { return std::snprintf(name, size_t(size), "Fake GPU %d", device), SUCCESS; }
+
+Result cuDeviceGetUuid_v2(char* uuid, int device) {
+    Call call("cuDeviceGetUuid_v2");
+    std::memset(uuid, 0, 16);
+    return uuid[15] = char(visible()[size_t(device)]), SUCCESS;
+}
 
 Result cuDeviceGetAttribute(int* number, int attribute, int) {
     Call call("cuDeviceGetAttribute");
@@ -271,14 +301,24 @@ Result cuMemsetD32Async(uint64_t to, unsigned word, size_t count, Stream* stream
     return work(call, stream, [=] { std::fill_n(static_cast<unsigned*>(at(to)), count, word); });
 }
 
-Result cuStreamCreate(Stream** stream, unsigned flags) {
-    Call call("cuStreamCreate");
+// Lower numbers come first.
+Result cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+    Call call("cuCtxGetStreamPriorityRange");
+    if (!current) return complain(INVALID_CONTEXT, "no context is current");
+    return *least = 0, *greatest = GREATEST_PRIORITY, SUCCESS;
+}
+
+Result cuStreamCreateWithPriority(Stream** stream, unsigned flags, int priority) {
+    Call call(priority == GREATEST_PRIORITY ? "cuStreamCreateWithPriority: greatest" : "cuStreamCreateWithPriority");
     CHECK(call.not_in_capture());
     if (flags != 1) return complain(INVALID_VALUE, "a stream that waits for the default one");
+    if (priority > 0 || priority < GREATEST_PRIORITY) return complain(INVALID_VALUE, "a priority of %d, which the real one would change without a word", priority);
     *stream = *streams.insert(new Stream).first;
     (*stream)->gpu = current;
     return SUCCESS;
 }
+
+Result cuStreamCreate(Stream** stream, unsigned flags) { return cuStreamCreateWithPriority(stream, flags, 0); }
 
 Result cuStreamDestroy_v2(Stream* stream) {
     Call call("cuStreamDestroy_v2");
@@ -354,16 +394,15 @@ Result cuEventQuery(Event* event) {
     return !event->last || event->last->is_over ? SUCCESS : NOT_READY;
 }
 
+// Drivers before CUDA 12.8 have the first version alone.
+Result cuEventElapsedTime(float* millis, Event* from, Event* to) {
+    Call call("cuEventElapsedTime");
+    return elapsed(call, millis, from, to);
+}
+
 Result cuEventElapsedTime_v2(float* millis, Event* from, Event* to) {
     Call call("cuEventElapsedTime_v2");
-    CHECK(call.event(from));
-    CHECK(call.event(to));
-    if (from->gpu != to->gpu) return complain(INVALID_HANDLE, "a time between events of different contexts");
-    if (!from->is_timed || !to->is_timed) return complain(INVALID_HANDLE, "a time between events that know none");
-    if (!from->last || !to->last) return complain(INVALID_HANDLE, "a time between events that were never recorded");
-    if (from->last->graph || to->last->graph) return complain(INVALID_VALUE, "a time between events of which a graph knows only the order");
-    if (!from->last->is_over || !to->last->is_over) return NOT_READY;
-    return *millis = float(double(int64_t(to->last->nanos - from->last->nanos)) * 1e-6), SUCCESS;
+    return elapsed(call, millis, from, to);
 }
 
 Result cuModuleLoadData(Module** module, const void* image) {
@@ -498,6 +537,9 @@ Result cuGraphInstantiateWithFlags(Graph** executable, Graph* graph, unsigned lo
     CHECK(call.not_in_capture());
     if (fails(call.name)) return NOT_SUPPORTED;
     if (!graphs.count(graph)) return complain(INVALID_HANDLE, "no such graph");
+    size_t nodes = 0;
+    for (const Node& node : graph->nodes) nodes += node.operation.kind == Kind::Work || node.operation.kind == Kind::Mark;
+    if (nodes > MOST_NODES) complain(SUCCESS, "a graph of %zu nodes is made", nodes);
     return executables.insert(graph), *executable = graph, SUCCESS;
 }
 
@@ -566,6 +608,16 @@ int fakeIsOnGpu(const void* start, size_t bytes) {
     const Allocation* own = holder(start, bytes);
     return own && own->gpu && own->gpu == current;
 }
+
+// Memory of the current GPU that another library takes, or gives back; whether it is there.
+int fakeHold(int64_t bytes) {
+    Call call("fakeHold");
+    if (!current || (bytes > 0 && current->used + uint64_t(bytes) > setting("PIPEC_FAKE_MEMORY", uint64_t(8) << 30))) return 0;
+    return current->used += uint64_t(bytes), 1;
+}
+
+// The number of the current GPU on its machine.
+int fakeNumber() { return current ? visible()[size_t(current->ordinal)] : -1; }
 
 int fakeHasCurrent() { return current != nullptr; }
 

@@ -5,8 +5,11 @@
 // does, as for the memory that is freed then. It is strict: whoever names other sizes than its partner, asks for something outside of memory of the GPU,
 // forgets a communicator, or has so many that their blocks may hold all multiprocessors of an H100, is told on standard error.
 //
-// Members of a communicator find each other by its id, which names a folder. PIPEC_FAKE_NCCL_LOSE=n breaks the n-th group of a process, as a network
-// does that fails.
+// Members of a communicator find each other by its id, which names a folder. Whoever joins one waits for all members inside of the call, and who first
+// exchanges something with a member waits for it inside of the end of the group, as the real one does; the log says in which round of such waits, one
+// after the other, a communicator was joined. It takes memory of the GPU: PIPEC_FAKE_NCCL_MEMORY bytes for a communicator and for each connection.
+//
+// PIPEC_FAKE_NCCL_LOSE=n breaks the n-th group of a process, as a network does that fails.
 
 #include "world.h"
 #include <algorithm>
@@ -27,6 +30,8 @@
 
 // Of the fake driver: work for a stream, which is asked again until it says 1; whether bytes are inside memory of the GPU that is current.
 extern "C" int fakeWork(void* stream, int (*run)(void*), void* data);
+extern "C" int fakeHold(int64_t bytes);
+extern "C" int fakeNumber();
 extern "C" int fakeIsOnGpu(const void* start, size_t bytes);
 extern "C" int fakeHasCurrent();
 // Lets all streams work as far as they can; whether nothing is left.
@@ -34,7 +39,7 @@ extern "C" int fakeIsIdle();
 
 namespace {
 
-enum Answer : int { OK = 0, SYSTEM = 2, ARGUMENT = 4, USAGE = 5, REMOTE = 6 };
+enum Answer : int { OK = 0, CUDA = 1, SYSTEM = 2, ARGUMENT = 4, USAGE = 5, REMOTE = 6 };
 
 struct Id {
     char text[128];
@@ -54,6 +59,8 @@ constexpr int USUAL_BLOCKS = 32, MULTIPROCESSORS = 132;
 // To another member: one socket for what goes there and the word that it arrived, one for the other direction.
 struct Link {
     int out = -1, in = -1;
+    // Whether anything was ever sent there, or received.
+    bool is_out_open = false, is_in_open = false;
 };
 
 struct Communicator {
@@ -65,7 +72,11 @@ struct Communicator {
     // Groups that are queued, by number: only the first one works.
     uint64_t asked = 0, done = 0;
     int blocks = USUAL_BLOCKS;
+    int64_t held = 0;
 };
+
+// The round of the last communicator that this process has joined.
+int round_of_joining = 0;
 
 // One send or receive, as far as it came.
 struct End {
@@ -97,15 +108,16 @@ Answer complain(Answer answer, const char* text) {
     return answer;
 }
 
-// Communicators that were joined, and neither destroyed nor aborted.
+// Communicators that were joined, and neither destroyed nor aborted; threads that wait inside of a call.
 struct Open {
-    std::atomic<int> count = 0, blocks = 0;
+    std::atomic<int> count = 0, blocks = 0, inside = 0;
     void add(const Communicator* communicator, int sign) {
         count += sign;
         blocks += sign * communicator->blocks;
         if (blocks > MULTIPROCESSORS) complain(USAGE, "exchanges that wait may hold all multiprocessors of the GPU");
     }
     ~Open() {
+        if (inside > 0) complain(USAGE, "a process exits while a thread is inside of a call");
         if (count > 0) complain(USAGE, "a process ends without leaving its communicators");
     }
 } open_communicators;
@@ -176,9 +188,44 @@ int work(void* data) {
     return 1;
 }
 
+struct Inside {
+    Inside() { open_communicators.inside++; }
+    ~Inside() { open_communicators.inside--; }
+};
+
+bool say(int socket, int word) { return send(socket, &word, sizeof word, MSG_NOSIGNAL) == sizeof word; }
+bool hear(int socket, int& word) { return recv(socket, &word, sizeof word, MSG_WAITALL) == sizeof word; }
+
+int64_t connection_bytes() { return int64_t(fake::setting("PIPEC_FAKE_NCCL_MEMORY", 4096)); }
+
+Answer hold(Communicator* communicator) {
+    if (!fakeHold(connection_bytes())) return CUDA;
+    return communicator->held += connection_bytes(), OK;
+}
+
+// Connects members that exchange something for the first time: each says so to the other, and waits for it.
+Answer connect_members() {
+    Inside inside;
+    std::vector<int> sockets;
+    for (End& end : open_ends) {
+        Link& link = end.communicator->links[size_t(end.peer)];
+        bool& is_open = end.sends ? link.is_out_open : link.is_in_open;
+        if (is_open) continue;
+        is_open = true;
+        if (Answer answer = hold(end.communicator)) return answer;
+        sockets.push_back(end.sends ? link.out : link.in);
+    }
+    for (int socket : sockets)
+        if (!say(socket, 0)) return REMOTE;
+    for (int word : sockets)
+        if (int socket = word; !hear(socket, word)) return REMOTE;
+    return OK;
+}
+
 Answer launch() {
     static uint64_t count = 0;
     if (open_ends.empty()) return OK;
+    if (Answer answer = connect_members()) return open_ends.clear(), answer;
     Group* group = new Group;
     group->ends = std::move(open_ends);
     open_ends.clear();
@@ -225,9 +272,11 @@ int meet(const std::string& path, bool listens) {
 }
 
 Answer join(Communicator** made, int members, Id id, int own, int blocks) {
+    Inside inside;
     if (own < 0 || own >= members) return complain(ARGUMENT, "there is no such member");
     if (!fakeHasCurrent()) return complain(USAGE, "no GPU is current");
     Communicator* communicator = new Communicator{own, std::vector<Link>(size_t(members)), OK, false, 0, 0, blocks};
+    if (Answer answer = hold(communicator)) return answer;
     // In one order of all pairs.
     for (int one = 0; one < members; one++) {
         for (int other = one + 1; other < members; other++) {
@@ -239,6 +288,28 @@ Answer join(Communicator** made, int members, Id id, int own, int blocks) {
             communicator->links[size_t(is_first ? other : one)] = is_first ? Link{there, back} : Link{back, there};
         }
     }
+    // Two members on one GPU of a host are refused.
+    char host[32] = {};
+    gethostname(host, sizeof host - 1);
+    int mine = fakeNumber(), number = 0;
+    for (char letter : host) mine = mine * 31 + letter;
+    for (const Link& link : communicator->links)
+        if (link.out >= 0 && !say(link.out, mine)) return REMOTE;
+    for (const Link& link : communicator->links) {
+        if (link.in < 0) continue;
+        if (!hear(link.in, number)) return REMOTE;
+        if (number == mine) return USAGE;
+    }
+    // It comes after all that its members have joined before.
+    int round = round_of_joining, theirs = 0;
+    for (const Link& link : communicator->links)
+        if (link.out >= 0 && !say(link.out, round_of_joining)) return REMOTE;
+    for (const Link& link : communicator->links) {
+        if (link.in >= 0 && !hear(link.in, theirs)) return REMOTE;
+        round = std::max(round, theirs);
+    }
+    round_of_joining = round + 1;
+    fake::note(("joined in round " + std::to_string(round_of_joining)).c_str());
     open_communicators.add(communicator, 1);
     return *made = communicator, OK;
 }
@@ -252,6 +323,7 @@ int ncclGetVersion(int* version) { return *version = 22703, OK; }
 const char* ncclGetErrorString(int answer) {
     switch (answer) {
         case OK: return "no error";
+        case CUDA: return "unhandled cuda error";
         case SYSTEM: return "unhandled system error";
         case ARGUMENT: return "invalid argument";
         case USAGE: return "invalid usage";
@@ -267,12 +339,12 @@ int ncclGetUniqueId(Id* id) {
 }
 
 int ncclCommInitRank(Communicator** made, int members, Id id, int own) {
-    fake::note("ncclCommInitRank");
+    if (fake::note("ncclCommInitRank")) return SYSTEM;
     return join(made, members, id, own, USUAL_BLOCKS);
 }
 
 int ncclCommInitRankConfig(Communicator** made, int members, Id id, int own, Config* config) {
-    fake::note("ncclCommInitRankConfig");
+    if (fake::note("ncclCommInitRankConfig")) return SYSTEM;
     bool is_sound = config->magic == 0xcafebeef && config->version >= 21700 && config->size >= sizeof(Config);
     bool is_usual = config->blocking == INT_MIN && config->cluster_size == INT_MIN && config->least_blocks == INT_MIN && !config->network;
     if (!is_sound || !is_usual) return complain(ARGUMENT, "the config is not one of version 2.17 that limits blocks alone");
@@ -289,6 +361,7 @@ int ncclCommDestroy(Communicator* communicator) {
         for (int socket : {link.out, link.in})
             if (socket >= 0) close(socket);
     open_communicators.add(communicator, -1);
+    fakeHold(-communicator->held);
     delete communicator;
     return OK;
 }

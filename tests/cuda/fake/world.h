@@ -8,10 +8,12 @@
 // | PIPEC_FAKE_CAPTURE | of how many GPUs streams can be captured together; all if not set |
 // | PIPEC_FAKE_SEED | of the order in which streams work |
 // | PIPEC_FAKE_VERSION | of CUDA, as the driver says it; 13000 if not set |
-// | PIPEC_FAKE_FAILS | a call that answers an error: cuMemcpyDtoH_v2, cuModuleLoadData, cuGraphInstantiateWithFlags or cuGraphLaunch |
+// | PIPEC_FAKE_FAILS | a call that answers an error: cuMemcpyDtoH_v2, cuModuleLoadData, cuGraphInstantiateWithFlags, cuGraphLaunch or cublasLtCreate |
+// | PIPEC_FAKE_ENDS | RANK:CALL:n:HOW: at its n-th call of this name a rank is KILLed or STOPped, or the call is REFUSED (by those of NCCL that join) |
 // | PIPEC_FAKE_LOG | a file for the names of all calls, one a line |
 #pragma once
 
+#include <csignal>
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
@@ -19,6 +21,7 @@
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <vector>
 
 // Those of cuda.h that are needed here.
 enum Result : int {
@@ -69,12 +72,36 @@ inline bool fails(const char* call) {
     return name && std::strcmp(name, call) == 0;
 }
 
-// A line of the log.
-inline void note(const char* call) {
+// Which of several processes this one is, as launchers say it.
+inline const char* rank() {
+    for (const char* name : {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"})
+        if (const char* found = std::getenv(name)) return found;
+    return "";
+}
+
+// Whether this call is one that is to be refused; or the process ends here.
+inline bool is_refused(const char* call) {
+    static const char* ends = std::getenv("PIPEC_FAKE_ENDS");
+    static std::string own = std::string(rank()) + ":";
+    static uint64_t count = 0;
+    if (!ends || std::strncmp(ends, own.c_str(), own.size()) != 0) return false;
+    std::string rest = ends + own.size(), begins = std::string(call) + ":";
+    if (rest.compare(0, begins.size(), begins) != 0) return false;
+    begins += std::to_string(++count) + ":";
+    if (rest.compare(0, begins.size(), begins) != 0) return false;
+    std::string how = rest.substr(begins.size());
+    if (how != "REFUSED") raise(how == "STOP" ? SIGSTOP : SIGKILL);
+    return how == "REFUSED";
+}
+
+// A line of the log. Whether the call is to be refused.
+inline bool note(const char* call) {
     static std::FILE* file = std::getenv("PIPEC_FAKE_LOG") ? std::fopen(std::getenv("PIPEC_FAKE_LOG"), "a") : nullptr;
-    if (!file) return;
-    std::fprintf(file, "%s\n", call);
-    std::fflush(file);
+    if (file) {
+        std::fprintf(file, "%s\n", call);
+        std::fflush(file);
+    }
+    return is_refused(call);
 }
 
 // splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
@@ -100,6 +127,23 @@ inline bool started = false;
 // The context that is current. A context is a GPU: each has its primary one only.
 inline thread_local Gpu* current = nullptr;
 
-inline int n_gpus() { return int(setting("PIPEC_FAKE_DEVICES", 1)); }
+// The GPUs that CUDA_VISIBLE_DEVICES leaves, by their numbers on the machine, or all.
+inline std::vector<int> visible() {
+    int all = int(setting("PIPEC_FAKE_DEVICES", 1));
+    std::vector<int> found;
+    const char* named = std::getenv("CUDA_VISIBLE_DEVICES");
+    for (int gpu = 0; !named && gpu < all; gpu++) found.push_back(gpu);
+    while (named && *named) {
+        char* end;
+        long gpu = std::strtol(named, &end, 10);
+        // The driver stops at the first one that is not there.
+        if (end == named || gpu < 0 || gpu >= all) break;
+        found.push_back(int(gpu));
+        named = *end ? end + 1 : end;
+    }
+    return found;
+}
+
+inline int n_gpus() { return int(visible().size()); }
 
 }  // namespace fake

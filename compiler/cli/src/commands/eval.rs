@@ -257,7 +257,7 @@ impl Arguments {
         let mut run = session.attempt(backend, |backend| {
             training::start(program, Arc::clone(&data), &Options::new(backend, 0), session.job())
         })?;
-        run.notes().iter().for_each(|note| warn(note));
+        run.notes()?.iter().for_each(|note| warn(note));
         let step = match weights {
             Weights::Checkpoint(path) => {
                 let how = Resumption { weights_only: true, ..Resumption::default() };

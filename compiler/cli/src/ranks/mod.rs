@@ -87,7 +87,11 @@ fn settings(stall: Duration, rank: u32, session: &Session<'_>) -> Settings {
         lost: Arc::new(move |lost: &[Lost]| tell(&lost::message(lost, origins.get()))),
         cut: Arc::new(cut),
         away: Arc::new(away),
-        end: Arc::new(|| std::process::exit(1)),
+        end: Arc::new(|| {
+            // The main thread may be anywhere, also inside of NCCL.
+            pipe_cuda::leave(1);
+            std::process::exit(1)
+        }),
     }
 }
 

@@ -250,6 +250,9 @@ pub(crate) fn tokens_per_step(program: &Program) -> u64 {
     largest.unwrap_or(0) * u64::from(program.microbatches_of_step())
 }
 
+/// Whether a run is to stop.
+pub(crate) type Stop<'a> = dyn FnMut() -> Result<bool, RunError> + 'a;
+
 /// What goes on beside the steps of a run.
 pub(crate) struct Beside<'a> {
     /// Where it saves itself.
@@ -257,7 +260,7 @@ pub(crate) struct Beside<'a> {
     /// What it is evaluated with.
     pub(crate) validator: Option<&'a mut Validator>,
     /// Whether it is to stop.
-    pub(crate) stop: &'a mut dyn FnMut() -> Result<bool, RunError>,
+    pub(crate) stop: &'a mut Stop<'a>,
 }
 
 /// Runs the remaining steps, until it is to stop, and saves them at home. Fails if a device fails or a checkpoint
@@ -343,10 +346,12 @@ impl Tally {
     }
 
     fn count(&mut self, step: &StepReport, losses: &[f64]) {
-        let (bubble, parts) = bubble::measure(step);
         self.run.losses.extend(losses);
-        self.run.bubbles.push(bubble);
-        self.run.parts.push(parts);
+        if step.is_timed() {
+            let (bubble, parts) = bubble::measure(step);
+            self.run.bubbles.push(bubble);
+            self.run.parts.push(parts);
+        }
         self.extent += step.makespan().seconds();
         for (at, device) in step.devices.iter().enumerate() {
             self.run.instructions += device.instructions;
@@ -355,8 +360,10 @@ impl Tally {
                 *busy += lane.busy.seconds();
                 *hidden += lane.hidden.seconds();
             }
-            let gpu_busy = device.gpu_busy.seconds() / step.wall.seconds().max(f64::MIN_POSITIVE);
-            self.gpu_idle[at].push(1.0 - gpu_busy);
+            if step.is_timed() {
+                let gpu_busy = device.gpu_busy.seconds() / step.wall.seconds().max(f64::MIN_POSITIVE);
+                self.gpu_idle[at].push(1.0 - gpu_busy);
+            }
             let own = Used { peak: device.peak, high_water: device.high_water };
             self.run.measured[at] = MeasuredMemory { device: own, host: device.host };
         }

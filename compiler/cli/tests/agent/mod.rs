@@ -30,19 +30,23 @@ pub(crate) struct Agent {
     store: Option<Store>,
     folder: PathBuf,
     libraries: Option<PathBuf>,
-    /// The group of exchanges of each process that fails.
-    fails: Option<u32>,
+    /// Variables beside.
+    variables: Vec<(String, String)>,
+    /// Processes of each host, where they are on several.
+    per_host: Option<u32>,
 }
 
 impl Agent {
     /// That of torchrun, working in a folder.
     pub(crate) fn new(folder: &Path) -> Self {
-        Self { store: Some(Store::start()), folder: folder.to_owned(), libraries: None, fails: None }
+        let mut agent = Self::of_slurm(folder);
+        agent.store = Some(Store::start());
+        agent
     }
 
     /// Slurm's.
     pub(crate) fn of_slurm(folder: &Path) -> Self {
-        Self { store: None, folder: folder.to_owned(), libraries: None, fails: None }
+        Self { store: None, folder: folder.to_owned(), libraries: None, variables: Vec::new(), per_host: None }
     }
 
     /// On a machine with four fake GPUs.
@@ -51,9 +55,15 @@ impl Agent {
         self
     }
 
-    /// On one whose network fails at this group of exchanges, counted from 1.
-    pub(crate) fn with_failure(mut self, group: u32) -> Self {
-        self.fails = Some(group);
+    /// With so many processes on each of several hosts, which have names of their own.
+    pub(crate) fn on_hosts(mut self, per_host: u32) -> Self {
+        self.per_host = Some(per_host);
+        self
+    }
+
+    /// With a variable for all processes; its value may be RANK, which stands for that of each.
+    pub(crate) fn with(mut self, name: &str, value: impl ToString) -> Self {
+        self.variables.push((name.to_owned(), value.to_string()));
         self
     }
 
@@ -61,14 +71,18 @@ impl Agent {
     pub(crate) fn run(&mut self, n_ranks: u32, arguments: impl Fn(u32) -> String) -> Processes {
         let port = self.store.as_ref().map_or_else(free_port, Store::port).to_string();
         let start = |rank: u32| {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_pipec"));
+            let mut command = self.on_host(rank);
             command.args(arguments(rank).split_whitespace()).current_dir(&self.folder);
             if self.store.is_some() {
                 command.env("RANK", rank.to_string()).env("WORLD_SIZE", n_ranks.to_string());
                 command.env("MASTER_ADDR", "localhost").env("MASTER_PORT", &port);
                 command.env("TORCHELASTIC_RUN_ID", "none").env("TORCHELASTIC_USE_AGENT_STORE", "True");
             } else {
-                let ranks: Vec<String> = (0..n_ranks).map(|rank| rank.to_string()).collect();
+                let per_host = self.per_host.unwrap_or(n_ranks);
+                let near = (0..n_ranks).filter(|other| other / per_host == rank / per_host);
+                let ranks: Vec<String> = near.map(|rank| rank.to_string()).collect();
+                command.env("SLURM_NODEID", (rank / per_host).to_string());
+                command.env("SLURM_LOCALID", (rank % per_host).to_string());
                 command.env("SLURM_PROCID", rank.to_string()).env("SLURM_STEP_NUM_TASKS", n_ranks.to_string());
                 command.env("SLURM_STEP_NODELIST", "localhost").env("SLURM_GTIDS", ranks.join(","));
                 command.env("SLURM_JOB_ID", "7").env("SLURM_STEP_ID", "0").env("MASTER_PORT", &port);
@@ -78,11 +92,24 @@ impl Agent {
                 command.env("LD_LIBRARY_PATH", libraries).env("PIPEC_EMULATOR_CACHE", libraries.join("kernels"));
                 command.env("XDG_CACHE_HOME", self.folder.join("cache")).env("PIPEC_FAKE_DEVICES", "4");
             }
-            command.envs(self.fails.map(|group| ("PIPEC_FAKE_NCCL_LOSE", group.to_string())));
+            let own = rank.to_string();
+            let value = |value: &String| if value == "RANK" { own.clone() } else { value.clone() };
+            command.envs(self.variables.iter().map(|(name, given)| (name, value(given))));
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
             command.spawn().expect("the command starts")
         };
         Processes((0..n_ranks).map(start).collect())
+    }
+
+    /// The command, perhaps under the name of its host.
+    fn on_host(&self, rank: u32) -> Command {
+        let pipec = env!("CARGO_BIN_EXE_pipec");
+        let Some(per_host) = self.per_host else { return Command::new(pipec) };
+        let mut command = Command::new("unshare");
+        // The shell becomes the command, so that its process has the same number.
+        command.args(["-u", "sh", "-c", "hostname \"$0\" && exec \"$@\""]);
+        command.arg(format!("node{}", rank / per_host)).arg(pipec);
+        command
     }
 
     /// The store ends before the processes.

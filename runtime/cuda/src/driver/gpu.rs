@@ -57,6 +57,14 @@ impl Gpu {
         Ok(Self { ordinal, device, context, name, capability })
     }
 
+    /// What tells it from all others, whatever a process sees of them.
+    pub(crate) fn uuid(&self) -> Result<String, DriverError> {
+        let mut uuid = sys::CUuuid { bytes: [0; 16] };
+        // SAFETY: writes 16 bytes.
+        check("cuDeviceGetUuid_v2", unsafe { sys::cuDeviceGetUuid_v2(&raw mut uuid, self.device) })?;
+        Ok(uuid.bytes.iter().map(|byte| format!("{:02x}", *byte as u8)).collect())
+    }
+
     /// Its compute capability: 90 is 9.0.
     pub(crate) const fn capability(&self) -> u32 {
         10 * self.capability.0 + self.capability.1

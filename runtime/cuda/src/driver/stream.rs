@@ -10,8 +10,8 @@ use super::{Area, DriverError, Function, Gpu, check};
 use crate::gemm::{Addresses, Library, Shape as ShapeOfProduct};
 use cudarc::driver::sys;
 use pipe_runtime::RunError;
-use std::ffi::c_void;
-use std::sync::Arc;
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// What works in order.
@@ -36,11 +36,28 @@ pub(crate) struct Shape {
 impl Stream {
     /// A new one, that waits for no other by itself.
     pub(crate) fn new(gpu: &Arc<Gpu>) -> Result<Self, DriverError> {
+        Self::with(gpu, 0)
+    }
+
+    /// The same for work that others wait for: where blocks of several streams could begin, its own come first.
+    pub(crate) fn urgent(gpu: &Arc<Gpu>) -> Result<Self, DriverError> {
+        gpu.activate()?;
+        let (mut least, mut greatest) = (0, 0);
+        // SAFETY: writes two numbers.
+        check("cuCtxGetStreamPriorityRange", unsafe {
+            sys::cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest)
+        })?;
+        Self::with(gpu, greatest)
+    }
+
+    fn with(gpu: &Arc<Gpu>, priority: c_int) -> Result<Self, DriverError> {
         gpu.activate()?;
         let mut handle = std::ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: writes one handle.
-        check("cuStreamCreate", unsafe { sys::cuStreamCreate(&raw mut handle, flags) })?;
+        check("cuStreamCreateWithPriority", unsafe {
+            sys::cuStreamCreateWithPriority(&raw mut handle, flags, priority)
+        })?;
         Ok(Self { gpu: Arc::clone(gpu), handle })
     }
 
@@ -215,12 +232,25 @@ impl Event {
     /// Nanoseconds since an earlier event of the same GPU; both are over.
     pub(crate) fn since(&self, earlier: &Self) -> Result<u64, DriverError> {
         let mut millis = 0_f32;
+        let (name, elapsed) = elapsed_time();
         // SAFETY: writes one number; both are alive and of one context.
-        check("cuEventElapsedTime_v2", unsafe {
-            sys::cuEventElapsedTime_v2(&raw mut millis, earlier.handle, self.handle)
-        })?;
+        check(name, unsafe { elapsed(&raw mut millis, earlier.handle, self.handle) })?;
         Ok((f64::from(millis.max(0.0)) * 1e6).round() as u64)
     }
+}
+
+type ElapsedTime = unsafe extern "C" fn(*mut f32, sys::CUevent, sys::CUevent) -> sys::CUresult;
+
+/// The call that says how long it is from one event to another. Drivers before CUDA 12.8 have its first version alone,
+/// which `cudarc` does not name.
+fn elapsed_time() -> (&'static str, ElapsedTime) {
+    static FOUND: OnceLock<(&str, ElapsedTime)> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        let names = ["cuEventElapsedTime_v2", "cuEventElapsedTime"];
+        // SAFETY: the type is that of both functions in `cuda.h`; the library stays.
+        let found = |name: &'static str| unsafe { sys::culib().get(name.as_bytes()) }.ok().map(|call| (name, *call));
+        names.into_iter().find_map(found).expect("`open` has looked for the first version")
+    })
 }
 
 impl Drop for Event {

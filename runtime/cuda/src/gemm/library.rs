@@ -57,10 +57,15 @@ pub(crate) struct Addresses {
 }
 
 impl Library {
-    /// The library, if this machine has one that works on the GPU whose context is current.
-    pub(crate) fn open(precision: Precision) -> Option<Self> {
-        let handle = is_here().then(result::create_handle)?.ok()?;
-        Some(Self { handle, precision, plans: BTreeMap::new() })
+    /// The library on the GPU whose context is current. An error says in one line why there is none.
+    pub(crate) fn open(precision: Precision) -> Result<Self, String> {
+        if !is_here() {
+            return Err("no cuBLASLt here (libcublasLt.so was not found): the CUDA toolkit and `pip install \
+                        nvidia-cublas` have it, and LD_LIBRARY_PATH says where it is"
+                .to_owned());
+        }
+        let handle = result::create_handle().map_err(|error| format!("cuBLASLt does not start: {error}"))?;
+        Ok(Self { handle, precision, plans: BTreeMap::new() })
     }
 
     /// Chooses an algorithm for products of a shape; whether there is one.

@@ -9,13 +9,12 @@ use super::super::commands::{Queue, Recorded, Staged};
 use super::super::driver::{Area, DeviceMemory, Gpu, PinnedMemory};
 use super::super::kernels::StepNumbers;
 use super::super::launch::WORKING_BYTES;
-use super::super::nccl::TRIAL;
 use crate::machine::cross_process::scratch;
 use crate::machine::gpu_assignment::GpuAssignment;
 use pipe_ir::ids::{DeviceId, GroupId, MicrobatchId, ValueId};
 use pipe_ir::program::{Buffer, Program, Space};
 use pipe_ir::units::Bytes;
-use pipe_runtime::RunError;
+use pipe_runtime::{GpuNeed, RunError};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -43,8 +42,6 @@ pub(super) struct Arenas {
     workspaces: Vec<Vec<Option<DeviceMemory>>>,
     /// By group with members in other processes: for what these send.
     scratch: BTreeMap<GroupId, DeviceMemory>,
-    /// For the first messages between processes.
-    trial: DeviceMemory,
     staging: PinnedMemory,
     layout: ArenaLayout,
     /// What is loaded in a step.
@@ -88,20 +85,19 @@ impl ArenaLayout {
 
 impl Arenas {
     /// Allocates everything; so many runs look at data, and the products of each device have so many bytes of
-    /// workspace. Fails if a GPU or the host has too little memory.
+    /// workspace. So many bytes are NCCL's on a GPU. Fails if a GPU or the host has too little memory.
     pub(super) fn new(
         program: &Program,
         assignment: &GpuAssignment,
         recorded: &Recorded,
         (n_checks, workspace): (usize, usize),
+        nccl: Bytes,
     ) -> Result<Self, RunError> {
         let Some(first) = assignment.gpus.first() else {
             return Err(RunError::Unsupported("the program has no devices".to_owned()));
         };
         let own = assignment.own();
         let ids = own.clone().map(DeviceId::from_index);
-        let devices =
-            ids.clone().map(|device| arenas(program, device, assignment.gpu_of(device))).collect::<Result<_, _>>()?;
         let layout = ArenaLayout {
             n_gpus: assignment.gpus.len(),
             n_steps: program.n_steps.max(1) as usize,
@@ -109,21 +105,27 @@ impl Arenas {
             data: recorded.staging.to_usize(),
             losses: recorded.devices.iter().map(|facts| facts.losses.len()).collect(),
         };
+        let scratch = scratch(program, &recorded.step);
+        let n_queues = 1 + program.lanes.len();
+        let beside = Beside {
+            // What runs side by side needs its own.
+            device: n_queues * (WORKING_BYTES.to_usize() + workspace),
+            gpu: layout.image() + scratch.values().sum::<usize>() + SPARE,
+        };
+        analyze(program, assignment, (&beside, nccl))?;
+        let devices =
+            ids.clone().map(|device| arenas(program, device, assignment.gpu_of(device))).collect::<Result<_, _>>()?;
         let of_gpu = |gpu: &Arc<Gpu>| Ok(DeviceMemory::new(gpu, layout.image())?);
         let records = assignment.gpus.iter().map(of_gpu).collect::<Result<_, RunError>>()?;
-        // What runs side by side needs its own.
-        let n_queues = 1 + program.lanes.len();
         let each = |device| std::iter::repeat_n(assignment.gpu_of(device), n_queues);
         let working = ids.clone().map(|device| each(device).map(working).collect()).collect::<Result<_, _>>()?;
-        let scratch = scratch(program, &recorded.step);
         let scratch = scratch.into_iter().map(|(group, bytes)| Ok((group, DeviceMemory::new(first, bytes)?)));
         let scratch = scratch.collect::<Result<_, RunError>>()?;
-        let trial = DeviceMemory::new(first, 2 * TRIAL)?;
         let staging = PinnedMemory::new(first, layout.all())?;
         let of_device = |device| each(device).map(|gpu| room(gpu, workspace)).collect();
         let workspaces = ids.map(of_device).collect::<Result<_, _>>()?;
         let loads = recorded.loads.clone();
-        Ok(Self { own, devices, records, working, workspaces, scratch, trial, staging, layout, loads })
+        Ok(Self { own, devices, records, working, workspaces, scratch, staging, layout, loads })
     }
 
     /// Whether a device is one of this process.
@@ -186,11 +188,6 @@ impl Arenas {
         self.scratch[&group].all
     }
 
-    /// Bytes to send, and to receive, that nobody needs.
-    pub(super) fn trial(&self) -> [Area; 2] {
-        [0, TRIAL].map(|from| self.trial.all.part(from, TRIAL))
-    }
-
     /// The address of what the library of matrix products needs for a device, in a queue.
     pub(super) fn workspace(&self, device: DeviceId, queue: Queue) -> u64 {
         self.workspaces[device.index() - self.own.start][place(queue)].as_ref().map_or(0, |memory| memory.all.address)
@@ -211,6 +208,36 @@ impl Arenas {
         self.staging.all.part(self.layout.loss(device, number), bytes)
     }
 }
+
+/// Bytes that are allocated beside the arenas: for each device, and for each GPU.
+struct Beside {
+    device: usize,
+    gpu: usize,
+}
+
+/// Bytes of a GPU that are left to the driver: for nodes of a graph, and for the kernels that cuBLASLt loads when it
+/// first needs them.
+const SPARE: usize = 64 << 20;
+
+/// Whether everything fits on each GPU, before anything is allocated there.
+fn analyze(program: &Program, assignment: &GpuAssignment, (own, nccl): (&Beside, Bytes)) -> Result<(), RunError> {
+    for (gpu, used) in assignment.gpus.iter().zip(assignment.used("")) {
+        let arenas =
+            used.devices.iter().map(|device| program.devices[device.index()].arena.0.next_multiple_of(ROUNDED));
+        let arenas = Bytes(arenas.sum());
+        let beside = Bytes((own.gpu + used.devices.len() * own.device) as u64);
+        let free = gpu.free_memory()?;
+        if arenas + beside > free {
+            let name = format!("GPU {} ({})", gpu.ordinal, gpu.name);
+            let need = GpuNeed { gpu: name, devices: used.devices, arenas, beside, free, nccl };
+            return Err(RunError::GpuMemory(Box::new(need)));
+        }
+    }
+    Ok(())
+}
+
+/// To such multiples the driver rounds what is allocated.
+const ROUNDED: u64 = 512;
 
 /// Of the queues of a device that run kernels: which one.
 fn place(queue: Queue) -> usize {
@@ -234,17 +261,7 @@ fn arenas(
     gpu: &Arc<Gpu>,
 ) -> Result<(DeviceMemory, Option<PinnedMemory>), RunError> {
     let code = &program.devices[device.index()];
-    let own = DeviceMemory::new(gpu, code.arena.to_usize()).map_err(|error| {
-        if !error.is_out_of_memory() {
-            return RunError::from(error);
-        }
-        RunError::GpuMemory {
-            device,
-            bytes: code.arena,
-            gpu: format!("GPU {} ({})", gpu.ordinal, gpu.name),
-            free: gpu.free_memory().unwrap_or_default(),
-        }
-    })?;
+    let own = DeviceMemory::new(gpu, code.arena.to_usize())?;
     let bytes = code.host.arena;
     let host = (bytes > Bytes::ZERO).then(|| PinnedMemory::new(gpu, bytes.to_usize())).transpose();
     let host =

@@ -2,9 +2,10 @@
 //! several may share one.
 
 use super::super::driver::{Area, DriverError, Gpu, Stream};
-use pipe_distributed::{Mailbox, Process, RankView};
+use pipe_distributed::{Mailbox, Process, Rank, RankView};
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::Program;
+use pipe_ir::units::Bytes;
 use pipe_runtime::{RunError, UsedGpu};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -20,7 +21,14 @@ pub(super) struct GpuAssignment {
     own: Range<usize>,
     /// Pairs of GPUs, by their numbers, of which the first does not reach the memory of the second.
     apart: BTreeSet<(usize, usize)>,
+    /// What should be said of it.
+    note: Option<&'static str>,
 }
+
+/// Of ranks that each see one of several GPUs of their host.
+const SEES_ONE: &str = "every rank sees one GPU of its host alone, as `srun --gpus-per-task` makes it: they may not reach \
+                        each other's memory, so that NCCL copies through the host; with `--gpus-per-node 8 \
+                        --gpu-bind=none` every rank sees all, and takes its own";
 
 impl GpuAssignment {
     /// GPUs for all devices of a program; in a job of several ranks, one GPU for those of this rank. An error says in
@@ -28,14 +36,22 @@ impl GpuAssignment {
     pub(super) fn new(program: &Program, rank_view: Option<&RankView>) -> Result<Self, RunError> {
         let n_gpus = Gpu::count().map_err(RunError::Unsupported)?;
         let n_devices = program.devices.len();
-        let (own, ordinals) = match rank_view {
-            Some(rank_view) => {
-                let own = rank_view.division.devices_of(rank_view.mailbox.rank);
-                (own, vec![of_rank(n_gpus, neighbours(&rank_view.mailbox)?).map_err(RunError::Unsupported)?; n_devices])
-            }
-            None => (0..n_devices, spread(n_devices, n_gpus)),
+        let Some(rank_view) = rank_view else {
+            return Self::of(program, 0..n_devices, &spread(n_devices, n_gpus)).map_err(RunError::Unsupported);
         };
-        Self::of(program, own, &ordinals).map_err(RunError::Unsupported)
+        let (mailbox, own) = (&rank_view.mailbox, rank_view.division.devices_of(rank_view.mailbox.rank));
+        let neighbours = neighbours(mailbox)?;
+        let ordinal = of_rank(n_gpus, neighbours).map_err(RunError::Unsupported)?;
+        let mut assignment = Self::of(program, own, &vec![ordinal; n_devices]).map_err(RunError::Unsupported)?;
+        assignment.note = (n_gpus == 1 && neighbours.1 > 1).then_some(SEES_ONE);
+        let uuid = assignment.gpus.first().map_or(Ok(String::new()), |gpu| gpu.uuid())?;
+        apart_from_others(mailbox, &format!("{} {uuid}", Process::own().host))?;
+        Ok(assignment)
+    }
+
+    /// What should be said of it.
+    pub(super) const fn note(&self) -> Option<&'static str> {
+        self.note
     }
 
     fn of(program: &Program, own: Range<usize>, ordinals: &[usize]) -> Result<Self, String> {
@@ -46,7 +62,7 @@ impl GpuAssignment {
         }
         let devices = ordinals.iter().map(|ordinal| Arc::clone(&gpus[ordinal])).collect();
         let gpus: Vec<_> = gpus.into_values().collect();
-        let assignment = Self { devices, apart: apart(&gpus)?, gpus, own };
+        let assignment = Self { devices, apart: apart(&gpus)?, gpus, own, note: None };
         assignment.analyze(program)?;
         Ok(assignment)
     }
@@ -91,17 +107,23 @@ impl GpuAssignment {
         self.gpus.iter().position(|gpu| gpu.ordinal == ordinal).unwrap_or(0)
     }
 
-    /// Names, with the devices on each.
-    pub(super) fn used(&self) -> Vec<UsedGpu> {
+    /// Names, with the devices on each and what multiplies matrices there.
+    pub(super) fn used(&self, products: &str) -> Vec<UsedGpu> {
         let on =
             |gpu: usize| self.own().map(DeviceId::from_index).filter(|device| self.place(*device) == gpu).collect();
         let gpus = self.gpus.iter().enumerate();
-        gpus.map(|(gpu, found)| UsedGpu { name: found.name.clone(), devices: on(gpu) }).collect()
+        gpus.map(|(gpu, found)| UsedGpu { name: found.name.clone(), devices: on(gpu), products: products.to_owned() })
+            .collect()
     }
 
     /// Whether several devices have one.
     pub(super) fn are_shared(&self) -> bool {
-        self.used().iter().any(|gpu| gpu.devices.len() > 1)
+        self.own().len() > self.gpus.len()
+    }
+
+    /// Free memory of the first one.
+    pub(super) fn free_memory(&self) -> Result<Bytes, DriverError> {
+        self.gpus.first().map_or(Ok(Bytes::ZERO), |gpu| gpu.free_memory())
     }
 
     /// Waits for all of them.
@@ -140,6 +162,24 @@ fn neighbours(mailbox: &Mailbox) -> Result<(usize, usize), RunError> {
     let here = |ranks: &[String]| ranks.iter().filter(|other| **other == host).count();
     let before = hosts.get(..mailbox.rank.index()).unwrap_or_default();
     Ok((here(before), here(&hosts)))
+}
+
+/// Whether no other rank of the job has this GPU. All ranks ask at once.
+fn apart_from_others(mailbox: &Mailbox, gpu: &str) -> Result<(), RunError> {
+    let all = mailbox.gather(gpu.as_bytes().to_vec())?;
+    let mut ranks = BTreeMap::<_, Vec<String>>::new();
+    for (rank, gpu) in all.iter().enumerate() {
+        ranks.entry(gpu).or_default().push(Rank::from_index(rank).to_string());
+    }
+    let same = ranks.into_values().find(|ranks| ranks.len() > 1).unwrap_or_default();
+    let same = String::from_utf8_lossy(&mailbox.spread(same.join(" and ").into_bytes())?).into_owned();
+    if same.is_empty() {
+        return Ok(());
+    }
+    Err(RunError::Unsupported(format!(
+        "{same} have the same GPU, and every rank needs one of its own: CUDA_VISIBLE_DEVICES shows each of them that one \
+         alone"
+    )))
 }
 
 /// The GPU of a rank: the first rank of a host has the first GPU, and so on. A launcher may also

@@ -19,6 +19,7 @@ use pipe_distributed::Amount;
 use pipe_ir::ids::{DeviceId, ExecId, GroupId, LaneId, MicrobatchId, ValueId};
 use pipe_ir::instruction::{Collective, Fill, Instruction, OperandRange};
 use pipe_ir::program::Program;
+use pipe_ir::value::{Init, Value};
 use pipe_ir::verify::List;
 use pipe_runtime::{NO_NUMBER, RunError};
 use std::ops::Range;
@@ -53,7 +54,7 @@ pub(super) enum Operation {
     Fill(Area, u32),
     /// Initial contents of a value of a device, which the host brings: in set-up lists.
     Init(Area, ValueId, DeviceId),
-    /// Zeros, which the host brings: the same.
+    /// Zeros in memory of the host: the same.
     Zero(Area),
 }
 
@@ -164,8 +165,17 @@ impl LaunchPlan {
             }
             Queue::Group(group) => program.group(*group).first().map_or(0, |device| assignment.place(*device)),
         };
-        let places = (0..assignment.gpus.len()).chain(commands.queues.iter().map(place));
-        let streams = places.map(|gpu| Ok(Stream::new(&assignment.gpus[gpu])?)).collect::<Result<_, RunError>>()?;
+        // What others wait for comes before what computes.
+        let stream = |queue: &Queue| {
+            let gpu = &assignment.gpus[place(queue)];
+            Ok(if matches!(queue, Queue::Compute(_) | Queue::Lane(..)) {
+                Stream::new(gpu)?
+            } else {
+                Stream::urgent(gpu)?
+            })
+        };
+        let mains = assignment.gpus.iter().map(|gpu| Ok(Stream::new(gpu)?));
+        let streams = mains.chain(commands.queues.iter().map(stream)).collect::<Result<_, RunError>>()?;
         let launch_plan = Self { own: assignment.own(), streams, ..Self::default() };
         let (events, next) = (vec![None; commands.n_events as usize], vec![0; program.devices.len()]);
         let queues = &commands.queues;
@@ -195,6 +205,11 @@ impl LaunchPlan {
     pub(super) fn main(&self) -> &Stream {
         &self.streams[0]
     }
+}
+
+/// Whether all of a value's initial contents are zeros.
+fn is_zero(value: &Value) -> bool {
+    value.tensors.iter().all(|slot| matches!(slot.init, None | Some(Init::Zeros)))
 }
 
 impl Builder<'_> {
@@ -310,9 +325,13 @@ impl Builder<'_> {
             Work::Together { collective, parts, .. } => {
                 return self.together(stream, (queue, *collective, parts), work);
             }
-            Work::Fill { home, value, with: Fill::Init } => Operation::Init(self.area(*home), *value, home.device),
-            Work::Fill { home, with: Fill::Zero, .. } if self.is_step() => Operation::Fill(self.area(*home), 0),
-            Work::Fill { home, with: Fill::Zero, .. } => Operation::Zero(self.area(*home)),
+            Work::Fill { home, value, with: Fill::Init } if !is_zero(self.program.value(*value)) => {
+                Operation::Init(self.area(*home), *value, home.device)
+            }
+            Work::Fill { home, .. } => match self.area(*home) {
+                area if area.gpu().is_none() => Operation::Zero(area),
+                area => Operation::Fill(area, 0),
+            },
             Work::Load { home, value, microbatch } => {
                 let from = self.arenas.loaded(*value, *microbatch);
                 Operation::Copy { to: self.area(*home).part(0, from.bytes), from }

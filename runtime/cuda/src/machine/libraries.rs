@@ -9,9 +9,16 @@ use pipe_ir::kernels::Kernel;
 use pipe_runtime::{Precision, RunError};
 use std::sync::Arc;
 
-/// By GPU; empty where there is none.
+/// The libraries of a run.
 #[derive(Default)]
-pub(super) struct Libraries(Vec<(Library, Arc<Gpu>)>);
+pub(super) struct Libraries {
+    /// By GPU; empty where there is none.
+    all: Vec<(Library, Arc<Gpu>)>,
+    /// Why there is none, where one was wanted.
+    why: Option<String>,
+    /// Products so far that are computed by the library, and by kernels of our own.
+    counts: [usize; 2],
+}
 
 impl Libraries {
     /// Opens the library on all GPUs, or on none. Fails if the driver fails.
@@ -20,39 +27,52 @@ impl Libraries {
         for gpu in &assignment.gpus {
             gpu.activate()?;
             match Library::open(precision) {
-                Some(library) => all.push((library, Arc::clone(gpu))),
-                None => return Ok(Self::default()),
+                Ok(library) => all.push((library, Arc::clone(gpu))),
+                Err(why) => return Ok(Self { all: Vec::new(), why: Some(why), counts: [0, 0] }),
             }
         }
-        Ok(Self(all))
+        Ok(Self { all, why: None, counts: [0, 0] })
+    }
+
+    /// What is said of it, once: that kernels of our own multiply although nobody wanted that.
+    pub(super) fn note(&mut self) -> Option<String> {
+        let why = self.why.take().filter(|_| self.counts[1] > 0)?;
+        Some(format!("{why}; pipec's own kernels multiply instead, which take several times as long"))
+    }
+
+    /// What multiplies matrices, in the words of reports.
+    pub(super) fn told(&self) -> String {
+        match self.counts {
+            [0, 0] => "nothing".to_owned(),
+            [_, 0] => "cuBLASLt".to_owned(),
+            [0, _] => "pipec".to_owned(),
+            [library, own] => format!("cuBLASLt, {own} of {} by pipec", library + own),
+        }
     }
 
     /// The calls that compute a kernel on every GPU, if it is one for the library. Algorithms are chosen here, so that
     /// none is chosen in a step. Fails if the driver fails.
     pub(super) fn prepare(&mut self, kernel: &Kernel) -> Result<Option<Vec<Product>>, RunError> {
         let Kernel::Gemm(gemm) = kernel else { return Ok(None) };
-        if self.0.is_empty() {
-            return Ok(None);
-        }
-        let Some(calls) = products(gemm) else { return Ok(None) };
-        for (library, gpu) in &mut self.0 {
+        let calls = if self.all.is_empty() { None } else { products(gemm) };
+        let mut is_taken = calls.is_some();
+        for (library, gpu) in &mut self.all {
             gpu.activate()?;
-            if !calls.iter().all(|call| library.prepare(&call.shape)) {
-                return Ok(None);
-            }
+            is_taken = is_taken && calls.iter().flatten().all(|call| library.prepare(&call.shape));
         }
-        Ok(Some(calls))
+        self.counts[usize::from(!is_taken)] += 1;
+        Ok(calls.filter(|_| is_taken))
     }
 
     /// That of a GPU.
     pub(super) fn of(&self, gpu: usize) -> Option<&Library> {
-        self.0.get(gpu).map(|(library, _)| library)
+        self.all.get(gpu).map(|(library, _)| library)
     }
 }
 
 impl Drop for Libraries {
     fn drop(&mut self) {
-        for (library, gpu) in self.0.drain(..) {
+        for (library, gpu) in self.all.drain(..) {
             // What the library has on a GPU is given back there.
             let _ = gpu.activate();
             drop(library);

@@ -2,7 +2,7 @@
 
 use super::super::driver::{Area, DeviceMemory, DriverError, Event, PinnedMemory, Stream};
 use super::super::launch::WORKING_BYTES;
-use super::super::nccl::{Line, Links, Move, TRIAL};
+use super::super::nccl::{Line, Links, Move};
 use super::libraries::Queued;
 use crate::gemm::WORKSPACE;
 use crate::machine::gpu_assignment::GpuAssignment;
@@ -19,6 +19,7 @@ use pipe_runtime::calibrate::{lengths, median, there_and_back};
 use pipe_runtime::numbers::encode;
 use pipe_runtime::random::Counter;
 use pipe_runtime::{Precision, RunError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The GPUs that this process has for a program. Its devices are not there yet.
@@ -160,9 +161,9 @@ impl Gpus {
         times: u32,
     ) -> Result<Vec<Duration>, RunError> {
         let program = there_and_back(job.n_ranks(), ranks.map(Rank::index));
-        let (rank_view, stream, trial) = (RankView::new(&program, job)?, self.stream(0)?, self.memory(0, 2 * TRIAL)?);
-        let trial = [0, TRIAL].map(|from| trial.all.part(from, TRIAL));
-        let mut links = Links::open(&program, &rank_view, &stream, trial)?;
+        let (rank_view, stream, gpu) = (RankView::new(&program, job)?, self.stream(0)?, &self.assignment.gpus[0]);
+        // Where that fails, the GPU is left as it is: the library may still be at work.
+        let mut links = Links::open(&program, &rank_view, gpu).inspect_err(|_| std::mem::forget(Arc::clone(gpu)))?;
         let own = job.rank();
         let measured = if ranks.contains(&own) {
             sizes.iter().map(|bytes| self.rounds(&links, (own, ranks), &stream, *bytes, times)).collect()

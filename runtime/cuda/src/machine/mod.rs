@@ -27,7 +27,7 @@ mod submit;
 mod timings;
 
 use super::commands::{self, Facts};
-use super::driver::{Area, DriverError, Graph, Stream};
+use super::driver::{Area, DriverError, Graph};
 use super::kernels::{StepNumbers, fault};
 use super::nccl::Links;
 use arenas::Arenas;
@@ -40,6 +40,7 @@ use modules::Modules;
 use pipe_distributed::RankView;
 use pipe_ir::ids::MicrobatchId;
 use pipe_ir::program::Program;
+use pipe_ir::units::Bytes;
 use pipe_ir::verify::{List, Verified};
 use pipe_runtime::engine::{BufferPlace, Engine};
 use pipe_runtime::numbers::decode;
@@ -68,6 +69,8 @@ pub(crate) struct Machine {
     profile: Profile,
     pauses: Option<Counter>,
     trace: bool,
+    /// Steps that were taken.
+    taken: u64,
     notes: Vec<String>,
 }
 
@@ -102,12 +105,22 @@ impl Machine {
         let recorded = commands::record_part(program, assignment.own(), strict)?;
         let libraries =
             if options.cublas { Libraries::open(&assignment, options.products)? } else { Libraries::default() };
-        let kernels = Modules::new(code, &recorded, &assignment, (options.products, libraries))?;
-        let arenas =
-            Arenas::new(code, &assignment, &recorded, (kernels.n_checks(&recorded.step), kernels.workspace()))?;
-        let links = rank_view
-            .map(|rank_view| Links::open(code, rank_view, &Stream::new(&assignment.gpus[0])?, arenas.trial()))
-            .transpose()?;
+        let mut kernels = Modules::new(code, &recorded, &assignment, (options.products, libraries))?;
+        // Before the arenas: what the library takes of a GPU is known only then.
+        let free = assignment.free_memory()?;
+        let links = rank_view.map(|rank_view| Links::open(code, rank_view, &assignment.gpus[0])).transpose();
+        let links = match links {
+            Ok(links) => links,
+            Err(error) => {
+                // The library may still be at work on the GPU: nothing of it is given back.
+                std::mem::forget((kernels, assignment));
+                return Err(error);
+            }
+        };
+        let nccl =
+            if links.is_some() { Bytes(free.0.saturating_sub(assignment.free_memory()?.0)) } else { Bytes::ZERO };
+        let sizes = (kernels.n_checks(&recorded.step), kernels.workspace());
+        let arenas = Arenas::new(code, &assignment, &recorded, sizes, nccl)?;
         let means = Means { assignment: &assignment, arenas: &arenas, code: &kernels, links: links.as_ref() };
         let step = |one_by_one| {
             let looks = Looks { list: List::Step, profile: options.profile, trace: options.trace, one_by_one };
@@ -115,6 +128,7 @@ impl Machine {
         };
         let usual = step(false)?;
         let one_by_one = (options.one_by_one && assignment.are_shared()).then(|| step(true)).transpose()?;
+        let notes = kernels.note().into_iter().chain(assignment.note().map(str::to_owned)).collect();
         let pauses = options.stress.map(|seed| Counter::new(seed, "cuda"));
         let mut machine = Self {
             usual,
@@ -130,7 +144,8 @@ impl Machine {
             profile: Profile::default(),
             pauses,
             trace: options.trace,
-            notes: Vec::new(),
+            taken: 0,
+            notes,
             program: Arc::clone(program),
         };
         // With ranks every call is asked for: docs/cuda.md says why.
@@ -209,7 +224,8 @@ impl Machine {
         }
         let wall = Nanos(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX));
         self.look_for_errors(launch_plan)?;
-        let devices = self.reports(launch_plan)?;
+        let is_timed = self.trace || pace == Pace::OneByOne || timings::is_looked_at(self.taken);
+        let devices = self.reports(launch_plan, is_timed)?;
         timings::kernels(launch_plan, &mut self.profile)?;
         let mut losses: Vec<_> = devices.iter().flat_map(|device| device.losses.iter().copied()).collect();
         losses.sort_by_key(|(microbatch, _)| *microbatch);
@@ -272,7 +288,7 @@ impl Machine {
         Ok(())
     }
 
-    fn reports(&self, launch_plan: &LaunchPlan) -> Result<Vec<DeviceStep>, RunError> {
+    fn reports(&self, launch_plan: &LaunchPlan, is_timed: bool) -> Result<Vec<DeviceStep>, RunError> {
         let program = self.program.program();
         let mut devices = vec![DeviceStep::default(); self.facts.len()];
         for (device, (report, facts)) in devices.iter_mut().zip(&self.facts).enumerate() {
@@ -283,8 +299,10 @@ impl Machine {
                 report.losses.push((*microbatch, self.loss(program, device, number)?));
             }
         }
-        timings::runs(launch_plan, &mut devices, (program.lanes.len(), self.trace))?;
-        timings::collectives(launch_plan, &mut devices)?;
+        if is_timed {
+            timings::runs(launch_plan, &mut devices, (program.lanes.len(), self.trace))?;
+            timings::collectives(launch_plan, &mut devices)?;
+        }
         Ok(devices)
     }
 
@@ -300,6 +318,7 @@ impl Machine {
 impl Engine for Machine {
     fn step(&mut self, step: u64, pace: Pace) -> Result<StepReport, RunError> {
         let report = self.take(step, pace);
+        self.taken += 1;
         self.is_broken |= report.is_err();
         report
     }
@@ -320,7 +339,7 @@ impl Engine for Machine {
     }
 
     fn gpus(&self) -> Vec<UsedGpu> {
-        self.assignment.used()
+        self.assignment.used(&self.code.multiplied_by())
     }
 
     fn notes(&mut self) -> Vec<String> {

@@ -186,6 +186,16 @@ impl Modules {
         found.map_or(&[], |(_, launches)| launches)
     }
 
+    /// What is said of the library of matrix products, once.
+    pub(super) fn note(&mut self) -> Option<String> {
+        self.libraries.note()
+    }
+
+    /// What multiplies matrices, in the words of reports.
+    pub(super) fn multiplied_by(&self) -> String {
+        self.libraries.told()
+    }
+
     /// The library of matrix products on a GPU.
     pub(super) fn library(&self, gpu: usize) -> Option<&Library> {
         self.libraries.of(gpu)

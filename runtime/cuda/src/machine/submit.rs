@@ -18,6 +18,10 @@ use std::time::Duration;
 /// The longest pause under stress, before one action in four.
 const PAUSE_MICROS: u64 = 100;
 
+/// The most calls of a step that become a graph. The driver makes a node of each, in some microseconds, and keeps it in
+/// memory of the host and of the GPU; a step of so many calls takes so long that asking for each by itself is no loss.
+const MOST_NODES: usize = 100_000;
+
 /// Who submits.
 pub(super) struct Submitter<'a> {
     pub(super) launch_plan: &'a LaunchPlan,
@@ -30,7 +34,7 @@ pub(super) struct Submitter<'a> {
 }
 
 impl<'a> Submitter<'a> {
-    /// One graph of all actions. Fails if the driver captures no graph of them.
+    /// One graph of all actions. Fails if they are too many, or the driver captures no graph of them.
     pub(super) fn capture(launch_plan: &'a LaunchPlan, code: &'a Modules) -> Result<Graph, RunError> {
         let around = launch_plan.actions.iter().find_map(|action| {
             let Operation::CopyAround { to, from } = &action.task else { return None };
@@ -41,6 +45,7 @@ impl<'a> Submitter<'a> {
                 "copies from GPU {from} to GPU {to} go through the host, because they do not reach each other's memory"
             )));
         }
+        fits_a_graph(launch_plan.actions.iter().map(|action| &action.task))?;
         launch_plan.main().gpu.activate()?;
         let capture = Capture::begin(launch_plan.main())?;
         Self { launch_plan, code, pauses: None, is_captured: true, links: None }.submit(None)?;
@@ -111,6 +116,32 @@ impl<'a> Submitter<'a> {
     }
 }
 
+/// Whether actions are few enough for a graph. Waits, and events that no clock looks at, become edges of it.
+fn fits_a_graph<'a>(actions: impl Iterator<Item = &'a Operation>) -> Result<(), RunError> {
+    let nodes = actions.filter(|action| !matches!(action, Operation::Wait(_) | Operation::Record(_))).count();
+    if nodes <= MOST_NODES {
+        return Ok(());
+    }
+    Err(RunError::Driver(format!("a step has {nodes} calls, and a graph of more than {MOST_NODES} takes long to make")))
+}
+
 fn multiply(code: &Modules, stream: &Stream, queued: &Queued) -> Result<(), RunError> {
     code.library(queued.gpu).map_or(Ok(()), |library| stream.product(library, &queued.call.shape, queued.at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MOST_NODES, Operation, fits_a_graph};
+
+    #[test]
+    fn a_graph_has_no_more_nodes_than_can_be_made_in_time() {
+        let of = |marks: usize, waits: usize| {
+            let waits = std::iter::repeat_n(Operation::Wait(0), waits);
+            let actions: Vec<_> = std::iter::repeat_n(Operation::Mark(0), marks).chain(waits).collect();
+            fits_a_graph(actions.iter()).map_err(|error| error.to_string())
+        };
+        assert_eq!(of(MOST_NODES, 50), Ok(()));
+        let told = "a step has 100001 calls, and a graph of more than 100000 takes long to make";
+        assert!(of(MOST_NODES + 1, 0).is_err_and(|error| error.ends_with(told)));
+    }
 }

@@ -7,6 +7,15 @@ use pipe_ir::ids::DeviceId;
 use pipe_ir::verify::List;
 use pipe_runtime::{DeviceStep, Joined, Nanos, Profile, Span};
 
+/// The first steps of a run whose times are read, and of the later ones one in so many: for thousands of executables
+/// the driver takes milliseconds to say them all.
+const OFTEN: u64 = 16;
+
+/// Whether times are read of the step before which so many were taken, where no trace asks for all.
+pub(super) const fn is_looked_at(taken: u64) -> bool {
+    taken < OFTEN || taken.is_multiple_of(OFTEN)
+}
+
 /// Adds all runs to the reports of their devices, and says how long each GPU was inside runs of any of them.
 pub(super) fn runs(
     launch_plan: &LaunchPlan,

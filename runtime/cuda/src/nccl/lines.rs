@@ -31,6 +31,23 @@ pub(crate) fn lines(program: &Program, division: Division) -> BTreeMap<Line, Vec
     shared.map(|(line, members)| (line, members.into_iter().collect())).collect()
 }
 
+/// The lines in an order in which ranks join them one after the other without waiting for long chains of others: by
+/// round, in each of which a rank has one line at most.
+pub(crate) fn by_round(lines: &BTreeMap<Line, Vec<Rank>>) -> Vec<(u32, Line)> {
+    let mut busy = BTreeMap::<Rank, BTreeSet<u32>>::new();
+    let mut all = Vec::with_capacity(lines.len());
+    for (line, members) in lines {
+        let is_free = |round: &u32| members.iter().all(|rank| !busy.get(rank).is_some_and(|own| own.contains(round)));
+        let round = (0..).find(is_free).unwrap_or_default();
+        for rank in members {
+            busy.entry(*rank).or_default().insert(round);
+        }
+        all.push((round, *line));
+    }
+    all.sort_unstable();
+    all
+}
+
 /// Multiprocessors that all exchanges of a rank take together while they wait: a quarter of those of an H100.
 const WAITING: usize = 32;
 
@@ -49,7 +66,7 @@ pub(crate) fn most_blocks(lines: &BTreeMap<Line, Vec<Rank>>) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Line, lines, most_blocks};
+    use super::{Line, by_round, lines, most_blocks};
     use pipe_distributed::{Division, Rank};
     use pipe_ir::instruction::Class::{Activation, Gradient};
     use pipe_ir::program::Program;
@@ -85,6 +102,25 @@ mod tests {
             (group(1), vec![zero, one]),
         ];
         assert_eq!(of(3).into_iter().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_long_pipeline_is_joined_in_few_rounds() {
+        let both = |from: u32| {
+            let [one, other] = [Rank(from), Rank(from + 1)];
+            [Line::Transfer(one, other, Activation), Line::Transfer(other, one, Gradient)]
+                .map(|line| (line, vec![one, other]))
+        };
+        let all: std::collections::BTreeMap<_, _> = (0..63).flat_map(both).collect();
+        let rounds = by_round(&all);
+        assert_eq!(rounds.len(), all.len());
+        // Not the 126 of a chain.
+        assert_eq!(rounds.iter().map(|(round, _)| round).max(), Some(&3));
+        for (round, line) in &rounds {
+            let others = rounds.iter().filter(|(other, own)| other == round && own != line);
+            let mut members = others.flat_map(|(_, own)| &all[own]);
+            assert!(members.all(|rank| !all[line].contains(rank)), "{line:?}");
+        }
     }
 
     #[test]

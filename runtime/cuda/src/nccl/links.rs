@@ -1,19 +1,23 @@
 //! Links: the communicators of one rank.
 //!
 //! The names of communicators are made by the first member of each, and travel through the job. All
-//! ranks join theirs in one order of all, and then move a few bytes through each, so that nothing
+//! ranks join theirs round by round ([`by_round`]), and move a few bytes through each, so that nothing
 //! is opened inside a step.
+//!
+//! The library waits for the other members inside of its calls, for as long as it takes. A thread of its own makes
+//! them, and this one looks meanwhile whether the job still can go on: where it cannot, that thread stays where it is
+//! with all that it uses, until the process ends.
 
-use super::super::driver::{Area, DriverError, Stream};
+use super::super::driver::{DeviceMemory, DriverError, Gpu, Stream};
 use super::library::{Communicator, Id, Library, Move, NcclError};
-use super::lines::{Line, lines, most_blocks};
+use super::lines::{Line, by_round, lines, most_blocks};
 use pipe_distributed::tokens::Tokens;
 use pipe_distributed::{Rank, RankView};
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::Program;
 use pipe_runtime::RunError;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,41 +35,133 @@ pub(crate) struct Links {
 }
 
 /// Bytes of a first message.
-pub(crate) const TRIAL: usize = 64;
+const TRIAL: usize = 64;
+
+/// How long members of a communicator may take to join each other.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// A communicator that this rank joins as one of its members, and tries.
+struct Joining {
+    line: Line,
+    members: Vec<Rank>,
+    own: Rank,
+    id: Id,
+}
+
+impl Joining {
+    /// Waits for the others, moves a few bytes to and from each of them, and back: the library connects two members
+    /// when they first exchange something, and waits for that. The bytes may still be on their way.
+    fn join(
+        &self,
+        library: &'static Library,
+        blocks: u32,
+        (stream, trial): (&Stream, &DeviceMemory),
+    ) -> Result<Communicator, NcclError> {
+        let place = |rank: Rank| self.members.iter().position(|member| *member == rank).unwrap_or(0);
+        let communicator = library.join(self.id, (self.members.len(), place(self.own)), blocks)?;
+        let part = |number: usize| trial.all.part(number * TRIAL, TRIAL);
+        let moves: Vec<Move> = match self.line {
+            // A transfer goes one way: what the other one would need is room on the GPU.
+            Line::Transfer(from, to, _) => {
+                let sends = self.own == from;
+                vec![Move { peer: place(if sends { to } else { from }), area: part(0), sends }]
+            }
+            Line::Group(_) => {
+                let others = (0..self.members.len()).filter(|other| self.members[*other] != self.own);
+                let each = |peer| {
+                    [Move { peer, area: part(0), sends: true }, Move { peer, area: part(1 + peer), sends: false }]
+                };
+                others.flat_map(each).collect()
+            }
+        };
+        communicator.exchange(&moves, stream)?;
+        Ok(communicator)
+    }
+}
 
 impl Links {
-    /// Joins all communicators of a rank, with the GPU of a stream, and tries them with so many bytes for each
-    /// direction. All ranks do it at once. Fails if there is no library, or a rank cannot be reached.
-    pub(crate) fn open(
-        program: &Program,
-        rank_view: &RankView,
-        stream: &Stream,
-        trial: [Area; 2],
-    ) -> Result<Self, RunError> {
+    /// Joins all communicators of a rank, with its GPU, and tries them. All ranks do it at once. Fails if there is no
+    /// library, or a rank cannot be reached: then nothing that the GPU has may be given back, since the library may
+    /// still be at work.
+    pub(crate) fn open(program: &Program, rank_view: &RankView, gpu: &Arc<Gpu>) -> Result<Self, RunError> {
         let library = Library::open().map_err(RunError::Unsupported)?;
         let (own, lines) = (rank_view.mailbox.rank, lines(program, rank_view.division));
-        let ids = ids(library, rank_view, &lines)?;
+        let ids: BTreeMap<Line, Id> = lines.keys().copied().zip(ids(library, rank_view, &lines)?).collect();
         let tokens = Arc::new(Tokens::new(std::iter::repeat_n(0, program.devices.len()), 0));
         rank_view.watch(&tokens);
         let mut links = Self { rank_view: rank_view.clone(), tokens, lines: BTreeMap::new() };
-        stream.gpu.activate()?;
         let blocks = most_blocks(&lines);
-        for ((line, members), id) in lines.into_iter().zip(ids) {
-            if let Some(place) = members.iter().position(|member| *member == own) {
-                let communicator = library.join(id, (members.len(), place), blocks)?;
-                links.lines.insert(line, (members, communicator));
+        let most_members = lines.values().map(Vec::len).max().unwrap_or(0);
+        let (stream, trial) = (Stream::new(gpu)?, DeviceMemory::new(gpu, (1 + most_members) * TRIAL)?);
+        let order = by_round(&lines).into_iter().filter(|(_, line)| lines[line].contains(&own));
+        let order: Vec<Joining> =
+            order.map(|(_, line)| Joining { line, members: lines[&line].clone(), own, id: ids[&line] }).collect();
+        let names: Vec<(Line, Vec<Rank>)> = order.iter().map(|one| (one.line, one.members.clone())).collect();
+        let (sender, receiver) = mpsc::channel();
+        let joining = thread::spawn(move || {
+            for one in order {
+                let activated = stream.gpu.activate().map_err(RunError::from);
+                let joined = activated.map(|()| one.join(library, blocks, (&stream, &trial)));
+                let is_last = !matches!(joined, Ok(Ok(_)));
+                let is_sent = sender.send(joined).map_err(std::mem::forget).is_ok();
+                if is_last || !is_sent {
+                    // The GPU may be at work for them, and wait for a rank that is lost.
+                    std::mem::forget((stream, trial));
+                    return None;
+                }
+            }
+            Some((stream, trial))
+        });
+        for (line, members) in names {
+            match links.joined(&receiver, &members) {
+                Ok(communicator) => drop(links.lines.insert(line, (members, communicator))),
+                Err(error) => {
+                    // To leave a communicator waits for the GPU, which may wait for a rank that is lost.
+                    std::mem::forget(std::mem::take(&mut links.lines));
+                    return Err(error);
+                }
             }
         }
-        for (members, communicator) in links.lines.values() {
-            let [from, to] = trial;
-            for other in (0..members.len()).filter(|other| members[*other] != own) {
-                let ends = [(from, true), (to, false)];
-                let moves = ends.map(|(area, sends)| Move { peer: other, area: area.part(0, TRIAL), sends });
-                communicator.exchange(&moves, stream)?;
+        match joining.join() {
+            Ok(Some((stream, trial))) => {
+                if let Err(error) = links.wait(&stream, |_| Ok(())) {
+                    // Before the memory that they work with.
+                    links.close(false);
+                    drop((stream, trial));
+                    return Err(error);
+                }
             }
+            Ok(None) | Err(_) => return Err(RunError::Nccl("the thread that joins the others broke".to_owned())),
         }
-        links.wait(stream, |_| Ok(()))?;
         Ok(links)
+    }
+
+    /// The next communicator, when its members have joined each other.
+    fn joined(
+        &self,
+        receiver: &mpsc::Receiver<Result<Result<Communicator, NcclError>, RunError>>,
+        members: &[Rank],
+    ) -> Result<Communicator, RunError> {
+        let began = Instant::now();
+        loop {
+            match receiver.recv_timeout(AROUND) {
+                Ok(joined) => return joined?.map_err(|error| self.lost(members, &error)),
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    return Err(RunError::Nccl("the thread that joins the others broke".to_owned()));
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+            }
+            if let Some((rank, message)) = self.rank_view.mailbox.failure() {
+                return Err(RunError::Remote { rank, message });
+            }
+            if began.elapsed() > LONGEST {
+                let (ranks, seconds) = (names(members), LONGEST.as_secs());
+                return Err(RunError::Nccl(format!(
+                    "{ranks} have not joined each other for {seconds} s (with NCCL_DEBUG=INFO it says what it tries, \
+                     and NCCL_SOCKET_IFNAME names the network that it takes)"
+                )));
+            }
+        }
     }
 
     /// The rank of a device.
@@ -120,10 +216,7 @@ impl Links {
         }
         match self.rank_view.mailbox.failure() {
             Some((rank, message)) => RunError::Remote { rank, message },
-            None => {
-                let ranks: Vec<String> = members.iter().map(Rank::to_string).collect();
-                RunError::Nccl(format!("{} do not reach each other: {error}", ranks.join(" and ")))
-            }
+            None => RunError::Nccl(format!("{} do not reach each other: {error}", names(members))),
         }
     }
 
@@ -148,6 +241,10 @@ impl Drop for Links {
         // Not closed: they could not be opened to the end.
         self.close(false);
     }
+}
+
+fn names(ranks: &[Rank]) -> String {
+    ranks.iter().map(Rank::to_string).collect::<Vec<_>>().join(" and ")
 }
 
 /// Between two looks at a stream, and at where devices are.

@@ -27,4 +27,4 @@ mod links;
 pub(crate) use library::Move;
 pub(super) use library::version;
 pub(crate) use lines::Line;
-pub(crate) use links::{Links, TRIAL};
+pub(crate) use links::Links;

@@ -250,7 +250,7 @@ impl Arguments {
             Ok((machine, training::start(&program, Arc::clone(&data), &options, session.job())?))
         });
         let (machine, mut run) = started.map_err(told)?;
-        run.notes().iter().for_each(|note| warn(note));
+        run.notes().map_err(told)?.iter().for_each(|note| warn(note));
         let window = u64::from(run.program().n_steps);
         let first = WARM_UP * window;
         let gpus = run.gpus().map_err(told)?;
@@ -259,7 +259,7 @@ impl Arguments {
         let are_shared = session.any(are_shared).map_err(told)?;
         let roles = Roles { are_shared };
         let warm = train(&mut run, 0..first, roles, session)?;
-        run.notes().iter().for_each(|note| warn(note));
+        run.notes().map_err(told)?.iter().for_each(|note| warn(note));
         let wall = warm.last().map_or(0, |step| step.wall.0).max(1);
         let steps = self.steps.unwrap_or_else(|| (ENOUGH_NANOS / wall).clamp(FEWEST, MOST));
         let steps = session.job().map_or(Ok(steps), |job| job.number(steps)).map_err(told)?;

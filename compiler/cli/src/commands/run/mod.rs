@@ -20,7 +20,7 @@ use crate::trace::{self, run::TracedRun};
 use crate::training::backend::{self, BackendChoice, Products};
 use crate::training::evaluation::Validator;
 use crate::training::resumption::ResumeArguments;
-use crate::training::{self, Beside, Bubble, Finished, Plan, Sizes, tokens_per_step};
+use crate::training::{self, Beside, Bubble, Finished, Plan, Sizes, Stop, tokens_per_step};
 use crate::training::{files, log};
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::report::lanes::{LaneReport, carriage};
@@ -167,13 +167,17 @@ impl Arguments {
         };
         session.begin(Origins { program: Arc::clone(&program), written }, backend);
         let memory = Watch::start();
+        // Launchers ask all ranks to end as soon as one has ended: those that are left stay to say which one that is,
+        // also while they join each other.
+        let stop = session.job().map(|job| stop_on_signal(Some(job)));
         let execute = || {
             let home = ownership::take(plan.checkpoints.as_deref(), session)?;
             let mut run = self.start(&program, &mut backend, data, session)?;
-            run.notes().iter().for_each(|note| warn(note));
-            let finished = self.train(&mut run, &plan, (home, validator.as_mut()), session)?;
+            run.notes()?.iter().for_each(|note| warn(note));
+            let mut stop = stop.unwrap_or_else(|| stop_on_signal(None));
+            let finished = self.train(&mut run, &plan, (home, validator.as_mut(), &mut stop), session)?;
             // Whether a graph can be launched is found out in the first step.
-            run.notes().iter().for_each(|note| warn(note));
+            run.notes()?.iter().for_each(|note| warn(note));
             let kernels = if self.profile { Some(run.whole_profile()?) } else { None };
             Ok::<_, training::Failure>((finished, kernels, run.gpus()?))
         };
@@ -361,7 +365,7 @@ impl Arguments {
         &self,
         run: &mut Run,
         plan: &Plan,
-        (mut home, validator): (Option<Home>, Option<&mut Validator>),
+        (mut home, validator, stop): (Option<Home>, Option<&mut Validator>, &mut Stop<'_>),
         session: &Session<'_>,
     ) -> Result<Finished, training::Failure> {
         let first_step = self.resume.resume(run, plan.checkpoints.as_deref(), session)?;
@@ -371,8 +375,7 @@ impl Arguments {
         if let Some(home) = &mut home {
             self.set_older_aside(home, session)?;
         }
-        let beside = Beside { home: home.as_ref(), validator, stop: &mut stop_on_signal(session.job()) };
-        training::train(run, first_step, plan, beside)
+        training::train(run, first_step, plan, Beside { home: home.as_ref(), validator, stop })
     }
 
     /// Fills the weights from the file that the program names, if it does.

@@ -17,7 +17,10 @@ pub(crate) fn stop_on_signal(job: Option<&Job>) -> impl FnMut() -> Result<bool, 
             asked.store(true, Ordering::Relaxed);
             hurry();
         }
-        None if asked.swap(true, Ordering::Relaxed) => std::process::exit(130),
+        None if asked.swap(true, Ordering::Relaxed) => {
+            pipe_cuda::leave(130);
+            std::process::exit(130)
+        }
         None => print_error("\nstopping after this step; once more to stop at once\n"),
     };
     // Without a handler Ctrl-C still ends the run, only without its checkpoint.

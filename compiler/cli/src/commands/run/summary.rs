@@ -96,6 +96,8 @@ pub(crate) struct GpuSummary {
     pub(crate) name: String,
     /// How many devices it ran.
     pub(crate) devices: usize,
+    /// What multiplied matrices: cuBLASLt, kernels of pipec, or both.
+    pub(crate) products: String,
     /// The part of a step in which it ran no task, in the median.
     pub(crate) idle: f64,
 }
@@ -221,6 +223,7 @@ impl Summary {
                 .map(|gpu| GpuSummary {
                     name: gpu.name.clone(),
                     devices: gpu.devices.len(),
+                    products: gpu.products.clone(),
                     idle: gpu.devices.first().map_or(1.0, |device| finished.gpu_idle[device.index()]),
                 })
                 .collect(),
@@ -329,8 +332,9 @@ impl Summary {
             let said = format!("{}{} measured", predicted.unwrap_or_default(), percent(*measured));
             facts.push(("lane", format!("{lane}, behind compute: {said} (of its time, over all devices)")));
         }
-        for GpuSummary { name, devices, idle } in &self.gpus {
-            facts.push(("gpu", format!("{name}: {}, idle {} of a step", count(*devices, "device"), percent(*idle))));
+        for GpuSummary { name, devices, products, idle } in &self.gpus {
+            let (devices, idle) = (count(*devices, "device"), percent(*idle));
+            facts.push(("gpu", format!("{name}: {devices}, products by {products}, idle {idle} of a step")));
         }
         facts.extend(self.checkpoint.iter().map(|path| ("saved", path.clone())));
         if let Some(Resident { rank, bytes: most, arenas }) = self.resident {

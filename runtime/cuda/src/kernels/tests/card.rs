@@ -58,7 +58,7 @@ impl Card {
         address: &dyn Fn(Address) -> u64,
     ) -> bool {
         self.gpu.activate().expect("a GPU that can be used");
-        let (Some(calls), Some(mut library)) = (products(gemm), Library::open(precision)) else { return false };
+        let (Some(calls), Ok(mut library)) = (products(gemm), Library::open(precision)) else { return false };
         if !calls.iter().all(|call| library.prepare(&call.shape)) {
             return false;
         }
