@@ -26,11 +26,14 @@ struct Function {
 
 // What a device of compute capability 9.0 has, and what all have.
 constexpr int MAX_DYNAMIC_SHARED = 8, GREATEST_PRIORITY = -5;
+constexpr unsigned long long USE_NODE_PRIORITY = 8;
 // A graph of more nodes takes so long to make, and so much memory, that nobody should.
 constexpr size_t MOST_NODES = 100000;
 constexpr unsigned MOST_SHARED = 227 << 10, MOST_PARAMETERS = 4096, MOST_THREADS = 1024, MOST_DEEP = 64, MOST_HIGH = 65535, MOST_WIDE = 0x7fffffff;
 
 std::set<Module*> modules;
+// Whether a stream has a priority of its own.
+bool has_priorities = false;
 std::set<Function*> functions;
 
 // The first word of every call: its name in the log, and the lock.
@@ -313,6 +316,7 @@ Result cuStreamCreateWithPriority(Stream** stream, unsigned flags, int priority)
     CHECK(call.not_in_capture());
     if (flags != 1) return complain(INVALID_VALUE, "a stream that waits for the default one");
     if (priority > 0 || priority < GREATEST_PRIORITY) return complain(INVALID_VALUE, "a priority of %d, which the real one would change without a word", priority);
+    has_priorities |= priority != 0;
     *stream = *streams.insert(new Stream).first;
     (*stream)->gpu = current;
     return SUCCESS;
@@ -532,7 +536,7 @@ Result cuStreamEndCapture(Stream* stream, Graph** graph) {
 }
 
 // Captured graphs are kept until the end of the process: events of their captures point to them.
-Result cuGraphInstantiateWithFlags(Graph** executable, Graph* graph, unsigned long long) {
+Result cuGraphInstantiateWithFlags(Graph** executable, Graph* graph, unsigned long long flags) {
     Call call("cuGraphInstantiateWithFlags");
     CHECK(call.not_in_capture());
     if (fails(call.name)) return NOT_SUPPORTED;
@@ -540,6 +544,7 @@ Result cuGraphInstantiateWithFlags(Graph** executable, Graph* graph, unsigned lo
     size_t nodes = 0;
     for (const Node& node : graph->nodes) nodes += node.operation.kind == Kind::Work || node.operation.kind == Kind::Mark;
     if (nodes > MOST_NODES) complain(SUCCESS, "a graph of %zu nodes is made", nodes);
+    if (has_priorities && !(flags & USE_NODE_PRIORITY)) complain(SUCCESS, "a graph is made that forgets the priorities of its streams");
     return executables.insert(graph), *executable = graph, SUCCESS;
 }
 

@@ -30,9 +30,11 @@ impl<'a> Capture<'a> {
         self.is_open = false;
         // SAFETY: writes one handle.
         check("cuStreamEndCapture", unsafe { sys::cuStreamEndCapture(self.stream.handle, &raw mut graph) })?;
+        // Else all of it had the priority of the stream that launches it.
+        let flags = u64::from(sys::CUgraphInstantiate_flags_enum::CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY.0);
         // SAFETY: writes one handle; the graph was made just now.
         let made = check("cuGraphInstantiateWithFlags", unsafe {
-            sys::cuGraphInstantiateWithFlags(&raw mut executable, graph, 0)
+            sys::cuGraphInstantiateWithFlags(&raw mut executable, graph, flags)
         });
         // SAFETY: made just now; what was instantiated does not need it.
         let destroyed = check("cuGraphDestroy", unsafe { sys::cuGraphDestroy(graph) });
