@@ -15,6 +15,7 @@ use pipe_ir::program::{Buffer, Program};
 use pipe_ir::value::TensorSlot;
 use pipe_ir::verify::Verified;
 use std::collections::BTreeMap;
+use std::iter::repeat;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -440,11 +441,12 @@ impl Drop for Run {
     }
 }
 
-/// What a member has of a tensor.
+/// What a member has of a tensor, with zeros where it has padding.
 pub(crate) fn part_of(slot: &TensorSlot, member: u32, whole: &[u8]) -> Vec<u8> {
     let size = slot.ty.dtype.bytes().0;
     let numbers = slot.numbers(member.into()).into_iter();
-    numbers.flat_map(|own| &whole[(own.start * size) as usize..(own.end * size) as usize]).copied().collect()
+    let part = numbers.flat_map(|own| &whole[(own.start * size) as usize..(own.end * size) as usize]);
+    part.copied().chain(repeat(0)).take(slot.ty.bytes().to_usize()).collect()
 }
 
 /// The buffers that the set-up fills; of several with one value, from the newest version to the oldest.

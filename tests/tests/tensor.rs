@@ -9,6 +9,7 @@ use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
 use pipe_runtime::checkpoint::{resume, save, state, to_bytes};
 use pipe_tests::cases::{compile_text, read, root};
+use pipe_tests::layouts::verified as compiled;
 use pipe_tests::learned::{apart, learned, verified, verified_beside};
 use pipe_tests::ranks::{join, on_ranks};
 use pipe_tests::slice::takes_all;
@@ -37,6 +38,52 @@ fn groups_learn_what_single_devices_learn() {
         let apart = apart(&one, &group);
         assert!(apart < 1e-9, "{model}, {lines}: {apart:e}");
     }
+}
+
+/// Words that devices cannot divide evenly: the last ones of a device are none.
+#[test]
+fn tables_of_words_have_any_size() {
+    let gpt2 = "gpt2(vocab = 23, hidden = 16, heads = 4, blocks = 1, sequence = 8, rows = 2)";
+    let llama = "llama(vocab = 21, hidden = 16, heads = 4, blocks = 1, sequence = 8, rows = 2, z_loss = 0.1)";
+    let few = "llama(vocab = 5, hidden = 16, heads = 4, blocks = 1, sequence = 8, rows = 2, tied = 1)";
+    let cases = [
+        (gpt2, "devices 2 tensor 2 schedule zb_h1"),
+        (gpt2, "devices 2 tensor 2 zero 2 schedule chimera"),
+        (llama, "devices 2 tensor 4 recompute all schedule 1f1b"),
+        (llama, "devices 1 tensor 2 schedule seq_1f1b(slices = 2)"),
+        (few, "devices 2 tensor 4 schedule v_half"),
+    ];
+    for (model, lines) in cases {
+        let one = verified(model, "precision f64 devices 1 schedule gpipe");
+        let group = verified(model, &format!("precision f64 {lines}"));
+        let apart = apart(&one, &group);
+        assert!(apart < 1e-9, "{model}, {lines}: {apart:e}");
+        let written = text::print(group.program());
+        assert!(written.contains(" padding "), "{lines}");
+        let read = text::check(&written).unwrap_or_else(|errors| panic!("{errors:?}"));
+        assert_eq!(read.program(), group.program());
+    }
+    // No token behind the last one of the table.
+    let folder = std::env::temp_dir().join(format!("pipec-padding-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    for (token, is_there) in [(22_u16, true), (23, false)] {
+        let bytes: Vec<u8> = std::iter::repeat_n(token.to_le_bytes(), 400).flatten().collect();
+        std::fs::write(folder.join("x.bin"), bytes).expect("written");
+        let program = compiled(&format!(
+            "import std.models.gpt
+            pipeline p {{
+                model {gpt2}
+                devices 2
+                tensor 2
+                microbatches 4
+                schedule 1f1b
+                train {{ data \"x.bin\" steps 1 optimizer sgd(learning_rate = 0.01) }}
+            }}"
+        ));
+        let data = pipe_runtime::data::Data::open(program.program(), &folder);
+        assert_eq!(data.is_ok(), is_there, "{token}");
+    }
+    let _ = std::fs::remove_dir_all(&folder);
 }
 
 /// What lies between the matrices is divided along the sequence, with less of it on each device.
@@ -185,7 +232,13 @@ fn checkpoints_fit_every_division() {
     let _ = std::fs::remove_dir_all(&folder);
     let layouts =
         ["devices 1 schedule gpipe", "devices 2 tensor 2 schedule 1f1b", "devices 2 tensor 4 zero 2 schedule chimera"];
-    let programs = layouts.map(|lines| verified(GPT, &format!("precision f64 {lines}")));
+    for model in [GPT, "gpt2(vocab = 23, hidden = 16, heads = 4, blocks = 2, sequence = 8, rows = 2)"] {
+        fit_every_division(model, &layouts, &folder);
+    }
+}
+
+fn fit_every_division(model: &str, layouts: &[&str], folder: &Path) {
+    let programs: Vec<_> = layouts.iter().map(|lines| verified(model, &format!("precision f64 {lines}"))).collect();
     let file = |program: &Arc<Verified>, folder: &Path| {
         let mut run = start(program, None);
         steps(&mut run, 0..2);
@@ -223,7 +276,7 @@ fn checkpoints_fit_every_division() {
         all
     };
     assert!(by_name(&loaded) == by_name(&own));
-    let _ = std::fs::remove_dir_all(&folder);
+    let _ = std::fs::remove_dir_all(folder);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Folders of the reference models.
-const FAMILIES: [&str; 17] = [
+const FAMILIES: [&str; 18] = [
     "gpt2",
     "llama2",
     "llama3",
@@ -33,6 +33,7 @@ const FAMILIES: [&str; 17] = [
     "qwen3_moe",
     "qwen2_moe",
     "deepseek_v2",
+    "deepseek_v2_groups",
     "deepseek_v3",
     "qwen3_yarn",
     "deepseek_v3_yarn",

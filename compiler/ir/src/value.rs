@@ -99,6 +99,15 @@ pub struct Split {
     pub blocks: u64,
     /// How many members there are.
     pub members: u64,
+    /// How many rows all members have beyond those of the tensor, where it is divided along axis 0 and members do not
+    /// divide its rows evenly: the last ones of the last members, which hold zeros.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub padding: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Of which tensor a slot holds a part.
@@ -123,16 +132,18 @@ impl TensorSlot {
     pub fn undivided(&self) -> TensorType {
         let mut whole = self.whole().clone();
         if let Some(split) = self.split {
-            whole.shape[split.axis as usize] *= split.members;
+            let axis = &mut whole.shape[split.axis as usize];
+            *axis = (*axis * split.members).saturating_sub(split.padding);
         }
         whole
     }
 
-    /// Which numbers of the tensor of all members a member has, in the order in which it has them.
+    /// Which numbers of the tensor of all members a member has, in the order in which it has them. Those of padding
+    /// follow, and belong to nothing.
     pub fn numbers(&self, member: u64) -> Vec<Range<u64>> {
         let first = self.part.as_ref().map_or(0, |part| part.from);
         let own = first..first + self.ty.elements();
-        let Some(Split { axis, blocks, members }) = self.split else { return vec![own] };
+        let Some(Split { axis, blocks, members, padding }) = self.split else { return vec![own] };
         let shape = &self.whole().shape[axis as usize..];
         // What follows each other in the whole.
         let run: u64 = shape.iter().product::<u64>() / blocks.max(1);
@@ -146,6 +157,11 @@ impl TensorSlot {
                 _ => found.push(start..start + (end - at)),
             }
             at = end;
+        }
+        if padding > 0 {
+            let all = self.undivided().elements();
+            found.iter_mut().for_each(|own| *own = own.start.min(all)..own.end.min(all));
+            found.retain(|own| !own.is_empty());
         }
         found
     }
@@ -212,7 +228,8 @@ mod tests {
     /// The members' numbers are all numbers of the whole, each once, also where each member's are divided further.
     #[test]
     fn members_have_all_numbers_together() {
-        let splits = [(0, 1), (1, 1), (1, 3), (2, 2)].map(|(axis, blocks)| Split { axis, blocks, members: 2 });
+        let splits =
+            [(0, 1), (1, 1), (1, 3), (2, 2)].map(|(axis, blocks)| Split { axis, blocks, members: 2, padding: 0 });
         for split in splits {
             let mut whole = TensorType::f32(&[4, 12, 8]);
             whole.shape[split.axis as usize] /= 2;
@@ -236,7 +253,7 @@ mod tests {
             let halves: Vec<u64> = [cut(0, 50), cut(50, 142)].into_iter().flatten().flatten().collect();
             assert_eq!(halves, all[192..]);
         }
-        let columns = Split { axis: 1, blocks: 2, members: 2 };
+        let columns = Split { axis: 1, blocks: 2, members: 2, padding: 0 };
         let ty = TensorType::f32(&[1, 4]);
         let own =
             TensorSlot { name: "w".into(), ty, offset: Bytes::ZERO, init: None, part: None, split: Some(columns) };

@@ -342,7 +342,7 @@ fn the_largest_elements_and_elements_by_columns() {
 fn rows_that_another_member_has() {
     for (member, size, width) in [(0, 1, 1), (1, 3, 5), (2, 7, 33), (1, 40, 130)] {
         let mut case = Case::new("members");
-        let own = Op::OwnIndices { size, members: 3, member };
+        let own = Op::OwnIndices { size, all: 3 * size, members: 3, member };
         let indices = case.indices(&[4, 3], 3 * size);
         let indices = case.graph.push(own.clone(), vec![indices], TensorType::new(DType::I32, &[4, 3]));
         let (table, dy) = (case.input(&[size, width]), case.input(&[4, 3, width]));

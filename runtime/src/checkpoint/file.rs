@@ -201,17 +201,18 @@ pub(super) fn shard_from_bytes(bytes: &[u8], wanted: &dyn Fn(&str) -> bool) -> R
         let Some(EntryPart { of, shape, from, split }) = parts.get(&entry) else {
             return Ok(Piece { name: entry, whole: ty, from: 0, split: None, data });
         };
-        let members = split.map_or(1, |(split, _)| split.members);
         if !split.is_none_or(|split| can_divide(shape, split)) {
             return Err(format!("`{entry}` is no part of `{of}`"));
         }
         let whole = TensorType { dtype: ty.dtype, shape: shape.clone() };
-        let bytes = shape.iter().try_fold(ty.dtype.bytes().0, |product, size| product.checked_mul(*size));
+        let has_size = shape.iter().try_fold(ty.dtype.bytes().0, |product, size| product.checked_mul(*size)).is_some();
         let end = from.checked_add(data.len() as u64);
-        if bytes.zip(end).is_none_or(|(bytes, end)| end > bytes / members) || from % ty.dtype.bytes().0 != 0 {
+        let piece = Piece { name: of.clone(), whole, from: *from as usize, split: *split, data };
+        let is_inside = has_size && end.is_some_and(|end| end <= piece.of_member().bytes().0);
+        if !is_inside || from % ty.dtype.bytes().0 != 0 {
             return Err(format!("`{entry}` is not inside `{of}`"));
         }
-        Ok(Piece { name: of.clone(), whole, from: *from as usize, split: *split, data })
+        Ok(piece)
     };
     let pieces: Result<_, _> = opened.entries(&of)?.into_iter().map(piece).collect();
     Ok(Shard { about: opened.header.about.clone(), checksum: opened.header.checksum.clone(), pieces: pieces? })
@@ -220,8 +221,11 @@ pub(super) fn shard_from_bytes(bytes: &[u8], wanted: &dyn Fn(&str) -> bool) -> R
 /// Whether a member of those that divide a tensor can have a part of it.
 fn can_divide(shape: &[u64], (split, member): (Split, u32)) -> bool {
     let parts = split.blocks.checked_mul(split.members).filter(|parts| *parts > 0);
-    let size = shape.get(split.axis as usize);
-    u64::from(member) < split.members && parts.zip(size).is_some_and(|(parts, size)| size.is_multiple_of(parts))
+    let size = shape.get(split.axis as usize).and_then(|size| size.checked_add(split.padding));
+    let is_padded = split.padding == 0 || split.axis == 0 && split.blocks == 1 && split.padding < split.members;
+    is_padded
+        && u64::from(member) < split.members
+        && parts.zip(size).is_some_and(|(parts, size)| size.is_multiple_of(parts))
 }
 
 /// A name in a file, with what it has.

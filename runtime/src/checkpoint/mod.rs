@@ -258,12 +258,19 @@ struct Piece {
 }
 
 impl Piece {
-    /// The slot that holds it.
-    fn slot(&self) -> TensorSlot {
+    /// What the member has of the tensor.
+    fn of_member(&self) -> TensorType {
         let mut own = self.whole.clone();
         if let Some((split, _)) = self.split {
-            own.shape[split.axis as usize] /= split.members;
+            let size = &mut own.shape[split.axis as usize];
+            *size = (*size + split.padding) / split.members;
         }
+        own
+    }
+
+    /// The slot that holds it.
+    fn slot(&self) -> TensorSlot {
+        let own = self.of_member();
         let size = self.whole.dtype.bytes().0;
         let (from, count) = (self.from as u64 / size, self.data.len() as u64 / size);
         let part = Some(Part { whole: own, from });

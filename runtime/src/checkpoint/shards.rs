@@ -182,10 +182,11 @@ pub(super) fn read(path: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<State, 
 /// Whether the pieces of a tensor, in their order, are all of it: those of each member follow each other.
 fn are_all(tensor: &[Piece]) -> Result<(), String> {
     let first = &tensor[0];
-    let (members, whole) = (first.split.map_or(1, |(split, _)| split.members), first.whole.bytes().to_usize());
+    let members = first.split.map_or(1, |(split, _)| split.members);
+    let each = first.of_member().bytes().to_usize();
     let (mut member, mut end) = (0, 0);
     for piece in tensor {
-        if end == whole / members as usize {
+        if end == each {
             (member, end) = (member + 1, 0);
         }
         let expected = first.split.map(|(split, _)| (split, member));
@@ -194,7 +195,7 @@ fn are_all(tensor: &[Piece]) -> Result<(), String> {
         }
         end += piece.data.len();
     }
-    if u64::from(member) + 1 == members && end == whole / members as usize {
+    if u64::from(member) + 1 == members && end == each {
         return Ok(());
     }
     Err(format!("a part of `{}` is missing", first.name))

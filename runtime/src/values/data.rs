@@ -578,7 +578,7 @@ pub(crate) fn indexed_rows(graph: &Graph, node: &Node, operand: u32) -> Option<u
         (Op::CrossEntropy, [logits, targets, ..]) if comes_from(targets) => {
             graph.node(*logits).ty.shape.last().copied()
         }
-        (Op::OwnIndices { size, members, .. }, [indices]) if comes_from(indices) => size.checked_mul(*members),
+        (Op::OwnIndices { all, .. }, [indices]) if comes_from(indices) => Some(*all),
         _ => None,
     }
 }

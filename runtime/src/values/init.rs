@@ -15,7 +15,10 @@ pub fn fill(value: &Value, seed: u64, (buffer, member): (Region, u32)) {
         let tensor = buffer.part(slot.offset.to_usize(), slot.ty.bytes().to_usize());
         with_numbers!(slot.ty.dtype, N => match slot.init {
             None | Some(Init::Zeros) => {}
-            Some(Init::Ones) => tensor.numbers_mut().fill(N::ONE),
+            Some(Init::Ones) => {
+                let own = slot.numbers(member.into()).into_iter().map(|numbers| numbers.end - numbers.start);
+                tensor.numbers_mut()[..own.sum::<u64>() as usize].fill(N::ONE);
+            }
             Some(Init::Normal(deviation)) => {
                 // A part has the numbers that the whole tensor has there.
                 let mut rest = tensor.numbers_mut();

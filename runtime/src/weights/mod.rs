@@ -12,6 +12,7 @@ use pipe_distributed::{Rank, RunError};
 use pipe_ir::graph::{DType, TensorType};
 use pipe_ir::ids::ValueId;
 use pipe_ir::program::Program;
+use pipe_ir::units::Bytes;
 use pipe_ir::value::{TensorSlot, Value, ValueKind};
 use serde::{Deserialize, Serialize};
 pub use shards::Shards;
@@ -87,6 +88,8 @@ struct Placed {
     dtype: DType,
     /// By member that divides it, one where none does: the entries, and which elements of each.
     members: Vec<Vec<Elements>>,
+    /// What each of them has, in bytes; padding is zeros.
+    bytes: Bytes,
 }
 
 /// Fills the weights of a run, but for updates of low rank that the files do not have. Nothing is written
@@ -102,7 +105,7 @@ pub fn fill(run: &mut Run, from: &Path) -> Result<Vec<String>, WeightsError> {
     let found =
         Shards::open(from).and_then(|shards| Ok((placed(&run.program().values, &is_here, &shards, family)?, shards)));
     let (places, shards) = together(run, found)?;
-    for Placed { value, tensor, dtype, members } in &places {
+    for Placed { value, tensor, dtype, members, bytes: size } in &places {
         for (member, pieces) in (0..).zip(members) {
             if members.len() > 1 && !run.has_member(*value, member) {
                 continue;
@@ -111,6 +114,7 @@ pub fn fill(run: &mut Run, from: &Path) -> Result<Vec<String>, WeightsError> {
             for (name, elements) in pieces {
                 bytes.extend(shards.read(name, elements.clone(), *dtype)?);
             }
+            bytes.resize(size.to_usize(), 0);
             let member = (members.len() > 1).then_some(member);
             for age in 0..run.versions(*value) {
                 run.write_own((*value, *tensor), (Some(age), member), &bytes)?;
@@ -145,7 +149,7 @@ pub fn read<'a>(
 ) -> Result<impl Iterator<Item = Read> + use<'a>, WeightsError> {
     let (shards, family) = (Shards::open(from)?, config.and_then(family));
     let places = placed(values, &|_| true, &shards, family.as_deref())?;
-    Ok(places.into_iter().map(move |Placed { value, tensor, dtype, members }| {
+    Ok(places.into_iter().map(move |Placed { value, tensor, dtype, members, .. }| {
         let mut bytes = Vec::new();
         for (name, elements) in members.into_iter().take(1).flatten() {
             bytes.extend(shards.read(&name, elements, dtype)?);
@@ -184,7 +188,10 @@ fn placed(
                 continue;
             }
             match pieces(slot, shards, family) {
-                Ok(members) => places.push(Placed { value: id, tensor, dtype: slot.ty.dtype, members }),
+                Ok(members) => {
+                    let (dtype, bytes) = (slot.ty.dtype, slot.ty.bytes());
+                    places.push(Placed { value: id, tensor, dtype, members, bytes });
+                }
                 Err(reason) => reasons.push(reason),
             }
         }

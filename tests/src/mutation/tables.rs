@@ -163,8 +163,8 @@ fn value(kind: Kind, value: &mut Value, stages: usize, dice: &mut Dice) {
             if let Some(TensorSlot { name: _, ty, offset, init, part: _, split }) = pick(tensors, dice) {
                 match kind {
                     Kind::TensorSplit => {
-                        let [axis, blocks, members] = [3, 4, 4].map(|most| dice.below(most) as u64);
-                        *split = some(Split { axis: axis as u32, blocks, members }, dice);
+                        let [axis, blocks, members, padding] = [3, 4, 4, 3].map(|most| dice.below(most) as u64);
+                        *split = some(Split { axis: axis as u32, blocks, members, padding }, dice);
                     }
                     Kind::TensorOffset => bytes(offset, dice),
                     Kind::TensorType => tensor(ty, dice),

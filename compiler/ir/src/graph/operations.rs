@@ -292,11 +292,11 @@ operations! {
     Exchange AllToAll "all_to_all" [x]
     /// x[members, ..] -> [1, ..]: the part of the member that runs.
     View OwnPart "own_part" [x]
-    /// indices i32[..] below `members` times `size` -> i32[..]: counted from the first of the `size`
-    /// that the member that runs has, or [`NOWHERE`] where another one has it; `member` in a program
-    /// is 0.
+    /// indices i32[..] below `all` -> i32[..]: counted from the first of the `size` that the member
+    /// that runs has, or [`NOWHERE`] where another one has it; `member` in a program is 0.
     Indexed OwnIndices "own_indices" [indices] {
         "size" size: u64 = "how many each member has",
+        "all" all: u64 = "how many there are",
         "members" members: u64 = "a number of members",
         "member" member: u64 = "which member"
     }

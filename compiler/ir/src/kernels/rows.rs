@@ -220,7 +220,7 @@ impl RowOp {
             Op::Input { .. } | Op::Constant(_) | Op::Unary(_) | Op::Binary(_) | Op::Convert => return None,
             Op::RoutedMatMul { .. } | Op::RoutedMatMulGrad => return None,
             Op::MatMul { .. } | Op::Attention { .. } | Op::AttentionGrad { .. } | Op::Sum { .. } => return None,
-            Op::OwnIndices { size, members, member } => {
+            Op::OwnIndices { size, members, member, .. } => {
                 Self::OwnIndices { k: k(&node.ty), size: *size, members: *members, member: *member }
             }
             Op::Reshape | Op::Transpose { .. } | Op::Slice { .. } | Op::Concat { .. } | Op::OwnPart => return None,

@@ -291,8 +291,11 @@ pub(super) fn print_value(value: &Value, program: &Program, out: &mut String) {
             if let Some(Part { whole, from }) = &slot.part {
                 out.push_str(&format!(" from {from} of {whole}"));
             }
-            if let Some(Split { axis, blocks, members }) = slot.split {
+            if let Some(Split { axis, blocks, members, padding }) = slot.split {
                 out.push_str(&format!(" split {axis} blocks {blocks} members {members}"));
+                if padding > 0 {
+                    out.push_str(&format!(" padding {padding}"));
+                }
             }
             out.push('\n');
         }
@@ -370,13 +373,15 @@ fn parse_slot(cursor: &mut Cursor<'_>) -> Result<TensorSlot, ParseError> {
     Ok(TensorSlot { name, ty, offset, init, part, split })
 }
 
-/// Reads how members divide a tensor: `1 blocks 1 members 2`.
+/// Reads how members divide a tensor: `1 blocks 1 members 2`, or `0 blocks 1 members 2 padding 1`.
 fn parse_split(cursor: &mut Cursor<'_>) -> Result<Split, ParseError> {
     let axis = cursor.small("a dimension")?;
     cursor.expect("blocks")?;
     let blocks = cursor.number("a number of blocks")?;
     cursor.expect("members")?;
-    Ok(Split { axis, blocks, members: cursor.number("a number of members")? })
+    let members = cursor.number("a number of members")?;
+    let padding = if cursor.take("padding") { cursor.number("a number of rows")? } else { 0 };
+    Ok(Split { axis, blocks, members, padding })
 }
 
 /// Reads a tensor type: `f32[4,128]`.

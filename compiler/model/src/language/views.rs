@@ -106,12 +106,12 @@ pub(super) fn split_of_weight(
         let error = Diagnostic::error(Code::OutOfRange, written.axis.span, "this axis", message);
         return evaluator.fail(error.help("axes count from 0, and from -1 backwards"));
     };
-    let Some(expr) = &written.blocks else { return Ok(Split { axis, blocks: 1, members: 1 }) };
+    let Some(expr) = &written.blocks else { return Ok(Split { axis, blocks: 1, members: 1, padding: 0 }) };
     let value = evaluator.value(expr);
     let blocks = evaluator.size((value, expr.span))?;
     let size = ty.shape[axis as usize];
     if size.is_multiple_of(blocks) {
-        return Ok(Split { axis, blocks, members: 1 });
+        return Ok(Split { axis, blocks, members: 1, padding: 0 });
     }
     let message = format!("an axis of size {size} has no {blocks} blocks of equal size");
     evaluator.fail(Diagnostic::error(Code::OutOfRange, expr.span, "so many blocks", message))

@@ -49,12 +49,15 @@ impl Dividing<'_> {
         }
         if let State::Part(from) = own.state
             && from.axis != along.axis
+            && along.padding == 0
         {
             return Own { node: self.turned(own.node, from, along, shape), state };
         }
         let is_summand = own.state == State::Summand;
         let own = if is_summand { own } else { self.whole(own, shape) };
-        let parts = self.parts(own.node, along, shape);
+        let padded = self.padded(own.node, along, 0.0);
+        let all = self.tape.shape(padded).to_vec();
+        let parts = self.parts(padded, along, &all);
         let part = match is_summand {
             true => self.tape.reduce_scatter(parts),
             false => self.tape.own_part(parts),
@@ -89,11 +92,22 @@ impl Dividing<'_> {
         }
     }
 
-    /// Indices, counted from the first of those that the member has.
-    pub(super) fn own_indices(&mut self, indices: NodeId, whole: u64) -> NodeId {
-        let size = whole / self.members;
+    /// Indices below `all`, counted from the first of those that the member has.
+    pub(super) fn own_indices(&mut self, indices: NodeId, all: u64) -> NodeId {
+        let (size, members) = (all.div_ceil(self.members), self.members);
         let ty = self.tape.ty(indices).clone();
-        self.tape.push(Op::OwnIndices { size, members: self.members, member: 0 }, vec![indices], ty)
+        self.tape.push(Op::OwnIndices { size, all, members, member: 0 }, vec![indices], ty)
+    }
+
+    /// A whole tensor with a number at the places beyond its own that members have.
+    pub(super) fn padded(&mut self, node: NodeId, along: Along, number: f64) -> NodeId {
+        if along.padding == 0 {
+            return node;
+        }
+        let mut shape = self.tape.shape(node).to_vec();
+        shape[along.axis] = along.padding;
+        let beyond = self.tape.constant(number, &shape);
+        self.tape.concat(&[node, beyond], along.axis)
     }
 
     pub(super) fn is_number(&self, node: NodeId) -> bool {
@@ -131,7 +145,9 @@ impl Dividing<'_> {
     /// A tensor from its parts side by side along the first axis.
     fn joined(&mut self, all: NodeId, along: Along, shape: &[u64]) -> NodeId {
         let (axis, blocks, members) = (along.axis, along.blocks, self.members);
-        let each = shape[axis] / blocks / members;
+        let mut padded = shape.to_vec();
+        padded[axis] += along.padding;
+        let each = padded[axis] / blocks / members;
         let apart = [&[members][..], &shape[..axis], &[blocks, each], &shape[axis + 1..]].concat();
         let apart = self.tape.reshape(all, &apart);
         let rank = self.tape.shape(apart).len();
@@ -139,6 +155,7 @@ impl Dividing<'_> {
         let order = (1..=axis + 1).chain([0]).chain(axis + 2..rank);
         let order: Vec<u32> = order.map(crate::graph::tape::to_u32).collect();
         let joined = self.tape.transpose(apart, &order);
-        self.tape.reshape(joined, shape)
+        let joined = self.tape.reshape(joined, &padded);
+        self.tape.slice(joined, axis, 0, shape[axis])
     }
 }

@@ -1,7 +1,7 @@
 //! The loss of logits that are split along the classes (arXiv 1909.08053, section 3, end): members exchange two numbers
 //! for each row, not the logits.
 
-use super::{Dividing, Own, State};
+use super::{Along, Dividing, Own, State};
 use crate::graph::composed::log_sum_exp;
 use pipe_ir::graph::{Binary, Node, Op};
 use pipe_ir::ids::NodeId;
@@ -11,7 +11,7 @@ use pipe_ir::ids::NodeId;
 pub(super) fn cross_entropy(
     dividing: &mut Dividing<'_>,
     node: &Node,
-    logits: NodeId,
+    (logits, along): (NodeId, Along),
     (targets, weights): (NodeId, Option<NodeId>),
 ) -> Own {
     let whole = dividing.whole.tape.shape(node.inputs[0]).to_vec();
@@ -19,6 +19,7 @@ pub(super) fn cross_entropy(
     let one = [rows, &[1]].concat();
     let columns = dividing.own_indices(targets, classes);
     let members = dividing.members;
+    let logits = without_padding(dividing, (logits, along), classes);
     let tape = &mut dividing.tape;
     let own = log_sum_exp(tape, logits);
     // [members, rows, 1] -> [rows, members]
@@ -43,3 +44,21 @@ pub(super) fn cross_entropy(
     loss = tape.scale(loss, 1.0 / count as f64);
     Own { node: tape.reshape(loss, &[]), state: State::Whole }
 }
+
+/// Logits in which no class is likely that only padding has.
+fn without_padding(dividing: &mut Dividing<'_>, (logits, along): (NodeId, Along), classes: u64) -> NodeId {
+    if along.padding == 0 {
+        return logits;
+    }
+    let width = (classes + along.padding) / dividing.members;
+    let zeros = dividing.tape.constant(0.0, &[classes]);
+    let all = dividing.padded(zeros, Along { axis: 0, ..along }, NEVER);
+    let tape = &mut dividing.tape;
+    let all = tape.reshape(all, &[dividing.members, width]);
+    let own = tape.own_part(all);
+    let own = tape.reshape(own, &[width]);
+    tape.binary(Binary::Add, logits, own)
+}
+
+/// What is added to the logit of a class that is not there: its exponential is zero, and no precision overflows.
+const NEVER: f64 = -1e30;

@@ -40,11 +40,14 @@ struct Along {
     axis: usize,
     /// How many blocks of equal size the axis has, each of which is divided.
     blocks: u64,
+    /// How many places members have at its end beyond those of the whole. What they hold there is finite, and is not to
+    /// be looked at.
+    padding: u64,
 }
 
 impl Along {
     const fn axis(axis: usize) -> Self {
-        Self { axis, blocks: 1 }
+        Self { axis, blocks: 1, padding: 0 }
     }
 }
 
@@ -93,7 +96,10 @@ fn weights(model: &Model, layer: &Layer, members: u64) -> Result<Vec<Weight>, Di
         }
         let Some(Split { axis, blocks, .. }) = weight.split else { return Ok(weight.clone()) };
         let size = weight.ty.shape[axis as usize];
-        if size % (blocks * members) != 0 {
+        // A table of words may have any size: it is padded, as in Megatron-LM.
+        let is_table = axis == 0 && blocks == 1 && weight.ty.shape.len() == 2;
+        let padding = if is_table { size.next_multiple_of(members) - size } else { 0 };
+        if (size + padding) % (blocks * members) != 0 {
             let (name, each) = (format!("{}.{}", layer.name, weight.name), size / blocks);
             let sizes = if blocks > 1 { format!("{blocks} blocks of {each}") } else { format!("size {each}") };
             let message =
@@ -102,8 +108,8 @@ fn weights(model: &Model, layer: &Layer, members: u64) -> Result<Vec<Weight>, Di
             return Err(error.help(HELP));
         }
         let mut ty = weight.ty.clone();
-        ty.shape[axis as usize] = size / members;
-        Ok(Weight { ty, split: Some(Split { axis, blocks, members }), ..weight.clone() })
+        ty.shape[axis as usize] = (size + padding) / members;
+        Ok(Weight { ty, split: Some(Split { axis, blocks, members, padding }), ..weight.clone() })
     });
     weights.collect()
 }
@@ -147,7 +153,9 @@ impl Dividing<'_> {
     fn leaf(&mut self, leaf: Leaf, ty: &TensorType) -> Own {
         let state = match leaf {
             Leaf::Weight(weight) => match self.weights[weight].split {
-                Some(Split { axis, blocks, .. }) => State::Part(Along { axis: axis as usize, blocks }),
+                Some(Split { axis, blocks, padding, .. }) => {
+                    State::Part(Along { axis: axis as usize, blocks, padding })
+                }
                 None => State::Whole,
             },
             Leaf::Activation(input) => self.inputs[input],
@@ -164,7 +172,7 @@ impl Dividing<'_> {
     fn shape(&self, whole: &[u64], state: State) -> Vec<u64> {
         let mut shape = whole.to_vec();
         if let State::Part(along) = state {
-            shape[along.axis] /= self.members;
+            shape[along.axis] = (shape[along.axis] + along.padding) / self.members;
         }
         shape
     }
@@ -177,7 +185,8 @@ impl Dividing<'_> {
     fn finish(mut self, is_loss: bool) -> (Layer, State) {
         let whole = self.whole;
         let mut output = self.image(whole.output);
-        let may_stay = matches!(output.state, State::Part(along) if along.blocks == 1) && !is_loss;
+        let may_stay =
+            matches!(output.state, State::Part(along) if along.blocks == 1 && along.padding == 0) && !is_loss;
         if output.state != State::Whole && !may_stay {
             output = self.whole(output, whole.tape.shape(whole.output));
         }

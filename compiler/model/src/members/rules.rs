@@ -25,6 +25,11 @@ pub(super) fn rule(own: &mut Dividing<'_>, node: &Node) -> Own {
 /// The operation on parts, if it can work on them.
 fn divided(own: &mut Dividing<'_>, node: &Node, inputs: &[Own]) -> Option<Own> {
     let first = inputs[0];
+    if inputs.iter().any(|input| matches!(input.state, State::Part(along) if along.padding > 0))
+        && !allows_padding(node)
+    {
+        return None;
+    }
     match &node.op {
         Op::Unary(function) => unary(own, node, first, *function),
         Op::Convert => Some(own.push(&node.op, vec![first.node], &node.ty, first.state)),
@@ -40,6 +45,19 @@ fn divided(own: &mut Dividing<'_>, node: &Node, inputs: &[Own]) -> Option<Own> {
         Op::TopK | Op::TakeAlong | Op::AddAlong => largest(own, node, inputs).or_else(|| rows(own, node, inputs)),
         op if op.class() == Class::Rows => normalized(own, node, inputs),
         _ => None,
+    }
+}
+
+/// Whether what stands behind the end of a divided axis stays there, finite, and apart from all else.
+fn allows_padding(node: &Node) -> bool {
+    match node.op {
+        Op::Unary(function) => match function {
+            Unary::Neg | Unary::Tanh | Unary::Relu | Unary::Sin | Unary::Cos | Unary::Detach => true,
+            Unary::Exp | Unary::Log | Unary::Sqrt | Unary::Reciprocal | Unary::Step => false,
+        },
+        Op::Binary(function) => matches!(function, Binary::Add | Binary::Sub | Binary::Mul),
+        Op::Convert | Op::Transpose { .. } | Op::MatMul { .. } | Op::Gather | Op::CrossEntropy => true,
+        _ => false,
     }
 }
 
@@ -170,6 +188,11 @@ fn product(own: &mut Dividing<'_>, node: &Node, inputs: &[Own], (of_a, of_b): (b
     let [to_a, to_b] = [0, 1].map(|input| shape_of(own, node.inputs[input]));
     let rank = node.ty.shape.len();
     let is_shared = b.rank == 2 && a.rank > 2;
+    // Nothing may be added up over padding.
+    let is_padded = |factor: &Factor| factor.along().is_some_and(|along| along.padding > 0);
+    if is_padded(&a) || is_padded(&b) && !b.is_outer() {
+        return None;
+    }
     let push = |own: &mut Dividing<'_>, a, b, state| Some(own.push(&node.op, vec![a, b], &node.ty, state));
     // Summed over an axis that is divided, unless the other factor has some of the matrices.
     let has_matrices = !is_shared && ranks[0] == ranks[1] && (a.batch().is_some() || b.batch().is_some());
@@ -180,7 +203,7 @@ fn product(own: &mut Dividing<'_>, node: &Node, inputs: &[Own], (of_a, of_b): (b
         return push(own, own_a, own_b, State::Summand);
     }
     if b.is_outer() && !matches!(a.state, State::Part(along) if along.axis + 2 < a.rank && !is_shared) {
-        let along = Along { axis: rank - 1, blocks: b.along()?.blocks };
+        let along = Along { axis: rank - 1, ..b.along()? };
         let a = own.varied(inputs[0], to_a);
         return push(own, a, inputs[1].node, State::Part(along));
     }
@@ -208,7 +231,7 @@ fn routed(own: &mut Dividing<'_>, node: &Node, inputs: &[Own], transpose: bool) 
     let last = node.ty.shape.len() - 1;
     let (inner, outer) = if transpose { (2, 1) } else { (1, 2) };
     match (weights.state, x.state) {
-        (State::Part(Along { axis: 0, blocks: 1 }), _) => {
+        (State::Part(Along { axis: 0, blocks: 1, padding: 0 }), _) => {
             let routes = own.own_indices(routes.node, of_weights[0]);
             let x = match x.state {
                 State::Rows { routes: other, .. } if other == routes => x.node,
@@ -282,7 +305,7 @@ fn reshaped(from: &[u64], to: &[u64], along: Along, members: u64) -> Option<Alon
         let own_before: u64 = to[..axis].iter().product();
         let own_rest: u64 = to[axis..].iter().product();
         if own_before == before && own_rest == rest && to[axis].is_multiple_of(along.blocks * members) {
-            return Some(Along { axis, blocks: along.blocks });
+            return Some(Along { axis, ..along });
         }
         let is_inside = own_before == before * along.blocks && own_rest == block && to[axis].is_multiple_of(members);
         is_inside.then_some(Along::axis(axis))
@@ -316,7 +339,7 @@ fn gather(own: &mut Dividing<'_>, node: &Node, inputs: &[Own]) -> Option<Own> {
         return None;
     }
     match table.state {
-        State::Part(Along { axis: 0, blocks: 1 }) => {
+        State::Part(Along { axis: 0, blocks: 1, .. }) => {
             let indices = own.own_indices(indices.node, whole[0]);
             Some(own.push(&node.op, vec![table.node, indices], &node.ty, State::Summand))
         }
@@ -374,7 +397,12 @@ fn cross_entropy(own: &mut Dividing<'_>, node: &Node, inputs: &[Own]) -> Option<
     if along.blocks > 1 || [&[targets], weights].concat().iter().any(|input| input.state != State::Whole) {
         return None;
     }
-    Some(loss::cross_entropy(own, node, logits.node, (targets.node, weights.first().map(|weights| weights.node))))
+    Some(loss::cross_entropy(
+        own,
+        node,
+        (logits.node, along),
+        (targets.node, weights.first().map(|weights| weights.node)),
+    ))
 }
 
 /// Operations on whole rows, of which each member has some.

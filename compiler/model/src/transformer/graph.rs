@@ -35,8 +35,6 @@ pub const SETTINGS_OF_GRAPH: [&str; 6] = ["sequence", "rows", "tensor", "sequenc
 
 /// Keys that say nothing about what is computed in training, whatever their value is.
 const SILENT: &[&str] = &[
-    "_name_or_path",
-    "_attn_implementation_autoset",
     "architectures",
     "auto_map",
     "aux_loss_alpha",
@@ -45,17 +43,26 @@ const SILENT: &[&str] = &[
     "dtype",
     "eos_token_id",
     "ep_size",
+    "finetuning_task",
     "id2label",
     "initializer_range",
+    "is_llama_config",
     "label2id",
     "max_position_embeddings",
+    "max_sequence_length",
     "model_type",
     "n_ctx",
+    "n_special",
     "name_or_path",
+    "num_labels",
     "num_mtp_layers",
     "num_nextn_predict_layers",
+    "output_attentions",
+    "output_hidden_states",
+    "output_past",
     "output_router_logits",
     "pad_token_id",
+    "predict_special_tokens",
     "pretraining_tp",
     "qk_head_dim",
     "quantization_config",
@@ -124,6 +131,7 @@ const READ: &[&str] = &[
     "qkv_bias",
     "resid_pdrop",
     "rms_norm_eps",
+    "rope_interleaved",
     "rope_parameters",
     "rope_scaling",
     "rope_theta",
@@ -196,7 +204,9 @@ impl Reader<'_> {
         let keys: Vec<String> = self.object.keys().map(str::to_owned).collect();
         for key in keys {
             let is_null = self.object.get(&[key.as_str()]).is_none();
-            if is_null || SILENT.contains(&key.as_str()) || READ.contains(&key.as_str()) {
+            // What begins so is kept by the library for itself.
+            let is_private = key.starts_with('_');
+            if is_null || is_private || SILENT.contains(&key.as_str()) || READ.contains(&key.as_str()) {
                 continue;
             }
             let message = format!("unknown key `{key}` in `{}`: it may change what the model computes", self.path);
@@ -266,6 +276,7 @@ impl Reader<'_> {
         self.only("hidden_activation", acts);
         self.only("use_bidirectional_attention", &["false"]);
         self.only("router_jitter_noise", &["0.0", "0"]);
+        self.only("rope_interleaved", &["false"]);
         if is_gemma {
             self.only("attention_bias", &["false"]);
         }
@@ -335,10 +346,13 @@ impl Reader<'_> {
         self.only("attention_bias", &["false"]);
         self.only("mlp_bias", &["false"]);
         self.only("rope_interleave", &["true"]);
-        self.only("topk_method", if is_v3 { &["noaux_tc"] } else { &["greedy"] });
+        self.only("topk_method", if is_v3 { &["noaux_tc"] } else { &["greedy", "group_limited_greedy"] });
         self.only("scoring_func", if is_v3 { &["sigmoid"] } else { &["softmax"] });
         self.only("moe_layer_freq", &["1"]);
+        let method = self.object.get(&["topk_method"]).map(|(_, method)| method.text.trim_matches('"').to_owned());
+        let is_limited = !is_v3 && method.is_some_and(|method| method == "group_limited_greedy");
         let mut arguments = self.common(&config, family, settings);
+        arguments.flag("limited", is_limited);
         if arguments.0.contains_key("original") {
             let message = "only `default` and `yarn` positions can be computed here".to_owned();
             self.refuse(&["rope_parameters", "rope_scaling"], message);
@@ -363,8 +377,8 @@ impl Reader<'_> {
             ("expert_wide", expert_wide),
             ("shared", n_shared * expert_wide),
             ("dense", self.whole(&["first_k_dense_replace"], if is_v3 { 3 } else { 0 }, 0..=1 << 12)),
-            ("groups", if is_v3 { self.whole(&["n_group"], 8, SIZES) } else { 0 }),
-            ("open", if is_v3 { self.whole(&["topk_group"], 4, SIZES) } else { 1 }),
+            ("groups", if is_v3 || is_limited { self.whole(&["n_group"], 8, SIZES) } else { 0 }),
+            ("open", if is_v3 || is_limited { self.whole(&["topk_group"], 4, SIZES) } else { 1 }),
         ];
         let of = |name: &str| own.iter().find(|(known, _)| *known == name).map_or(0, |(_, size)| *size);
         if of("value_width") >= of("plain_width") + of("rotated_width") {
@@ -377,9 +391,12 @@ impl Reader<'_> {
         if of("chosen") > experts {
             self.refuse(&["num_experts_per_tok"], format!("there are only {experts} experts"));
         }
-        if is_v3 && (!experts.is_multiple_of(of("groups")) || of("open") > of("groups")) {
+        if of("groups") > 0 && (!experts.is_multiple_of(of("groups")) || of("open") > of("groups")) {
             let message = format!("{experts} experts cannot be divided into {} groups so", of("groups"));
             self.refuse(&["n_group"], message);
+        } else if of("groups") > 0 && of("chosen") > experts / of("groups") * of("open") {
+            let open = experts / of("groups") * of("open");
+            self.refuse(&["num_experts_per_tok"], format!("the open groups have only {open} experts"));
         }
         arguments.0.extend(Arguments::sizes(&own).0);
         let is_divided = is_v3 && self.flag("norm_topk_prob", true);

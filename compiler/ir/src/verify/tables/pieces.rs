@@ -87,7 +87,7 @@ fn of_task(program: &Program, pieces: &[(usize, Piece)]) -> Result<(), (usize, S
 
 /// Checks a tensor that members may divide.
 pub(super) fn slot(program: &Program, value: &Value, slot: &TensorSlot) -> Result<(), String> {
-    let Some(Split { axis, blocks, members }) = slot.split else { return Ok(()) };
+    let Some(Split { axis, blocks, members, padding }) = slot.split else { return Ok(()) };
     if !value.kind.is_persistent() || value.kind == ValueKind::Scratch {
         return Err("is divided, and only weights, their gradients and the state of the optimizer are".to_owned());
     }
@@ -97,5 +97,10 @@ pub(super) fn slot(program: &Program, value: &Value, slot: &TensorSlot) -> Resul
     let whole = slot.whole();
     let fits = whole.shape.get(axis as usize).is_some_and(|size| blocks > 0 && size % blocks == 0);
     let is_small = whole.shape.iter().try_fold(members, |product, size| product.checked_mul(*size)).is_some();
+    if padding > 0 && (axis > 0 || blocks > 1 || padding >= members) {
+        return Err(format!(
+            "has {padding} rows of padding, and fewer than its {members} members may stand behind axis 0"
+        ));
+    }
     if fits && is_small { Ok(()) } else { Err(format!("has no {blocks} blocks along axis {axis} of {whole}")) }
 }

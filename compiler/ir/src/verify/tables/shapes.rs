@@ -122,9 +122,10 @@ fn result(op: &Op, inputs: &[&TensorType], ty: &TensorType) -> Option<TensorType
             fits.then(|| ty.clone())
         }
         Op::OwnPart => resized(input(0), 0, |_| Some(1)),
-        Op::OwnIndices { size, members, member } => {
+        Op::OwnIndices { size, all, members, member } => {
             let fits = input(0).dtype == DType::I32 && *size > 0 && member < members;
-            (fits && size.checked_mul(*members).is_some_and(|all| all <= 1 << 31)).then(|| input(0).clone())
+            let places = size.checked_mul(*members).filter(|places| *places <= 1 << 31);
+            (fits && places.is_some_and(|places| all <= &places && places - all < *members)).then(|| input(0).clone())
         }
         Op::Vary | Op::AllReduce | Op::AllGather { .. } | Op::ReduceScatter | Op::AllToAll => None,
         Op::CrossEntropy => {

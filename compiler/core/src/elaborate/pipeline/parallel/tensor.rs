@@ -25,6 +25,10 @@ pub(in crate::elaborate::pipeline) fn check(
         return report.add(TENSOR.beside_sizes((members, span), transformer, config.filter(|_| is_line)));
     }
     if pipeline.model.is_none() {
+        if config.is_some() {
+            // The file is refused, which was said.
+            return;
+        }
         let message = format!("`tensor {members}` divides the tensors of a model, but there is none");
         return refuse("there is no model", message, "name a model, or leave it out");
     }
