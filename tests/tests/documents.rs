@@ -119,7 +119,7 @@ fn an_evaluation_is_the_mean_over_all_that_counts() {
             for slot in value.tensors.iter().filter(|slot| slot.name == "counted") {
                 let mut bytes = vec![0; value.bytes.to_usize()];
                 let microbatch = pipe_ir::ids::MicrobatchId((place % 3) as u32);
-                data.load(place / 3, pipe_ir::ids::ValueId::from_index(id), microbatch, &mut bytes);
+                data.load(place / 3, pipe_ir::ids::ValueId::from_index(id), microbatch, &mut bytes).expect("data");
                 let own = &bytes[slot.offset.to_usize()..][..slot.ty.bytes().to_usize()];
                 weights.extend(pipe_runtime::numbers::decode(slot.ty.dtype, own));
             }

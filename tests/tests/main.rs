@@ -19,6 +19,7 @@ mod data;
 mod devices;
 mod documents;
 mod dropout;
+mod example_files;
 mod families;
 mod figures;
 mod format;

@@ -51,7 +51,7 @@ fn step(program: &Program, data: &Data, step: u64) -> Vec<i32> {
     for instruction in program.devices.iter().flat_map(|device| &device.step) {
         let Instruction::Load { value, microbatch, .. } = instruction else { continue };
         let mut bytes = vec![0; program.value(*value).bytes.to_usize()];
-        data.load(step, *value, *microbatch, &mut bytes);
+        data.load(step, *value, *microbatch, &mut bytes).expect("data");
         for slot in program.value(*value).tensors.iter().filter(|slot| slot.name == "tokens") {
             let own = &bytes[slot.offset.to_usize()..][..slot.ty.bytes().to_usize()];
             let own = own.chunks_exact(4).map(|token| i32::from_ne_bytes([token[0], token[1], token[2], token[3]]));

@@ -97,9 +97,13 @@ fn what_is_no_file_of_tokens_is_refused() {
             "holds the token 511, but the model indexes a table of 256 rows",
         ),
         ("below.npy", npy("<i4", "(20,)", &[255; 80]), "holds the token -1, but the model indexes a table of 256 rows"),
-        ("floats.npy", npy("<f4", "(20,)", &[0; 80]), "its numbers are of type `<f4`; `u1`, `u2`, `u4`, `i4` and `i8`"),
+        (
+            "floats.npy",
+            npy("<f4", "(20,)", &[0; 80]),
+            "its numbers are of type f32; u8, u16, u32, i32 and i64 are read",
+        ),
         ("axes.npy", npy("<i4", "(4, 5)", &[0; 80]), "it has several axes, or none; tokens stand along one"),
-        ("cut.npy", npy("<i4", "(21,)", &[0; 80]), "too few for 21 tokens: it is cut off"),
+        ("cut.npy", npy("<i4", "(21,)", &[0; 80]), "too few for 21 numbers: it is cut off"),
         ("text.npy", b"not an array at all".to_vec(), "it is not in NumPy's format"),
         ("short.txt", b"abc".to_vec(), "has 3 bytes, but one row of a microbatch takes 7"),
     ];

@@ -283,16 +283,36 @@ pub enum DataSource {
     Bytes(String),
     /// The same of a file of tokens (`.bin`, `.npy`) instead of bytes.
     Tokens(String),
+    /// A safetensors file that has each data tensor by its name, with a row for each example.
+    Examples(String),
+    /// The same in a file (`.npy` or safetensors) for each data tensor: its name, and the path.
+    ExamplesOf(Vec<(String, String)>),
 }
 
 impl DataSource {
     /// What a file is by its name.
     pub fn of_file(path: &str) -> Self {
-        if path.ends_with(".bin") || path.ends_with(".npy") {
+        if path.ends_with(".safetensors") {
+            Self::Examples(path.to_owned())
+        } else if path.ends_with(".bin") || path.ends_with(".npy") {
             Self::Tokens(path.to_owned())
         } else {
             Self::Bytes(path.to_owned())
         }
+    }
+
+    /// The files that it is read from.
+    pub fn paths(&self) -> Vec<&str> {
+        match self {
+            Self::Synthetic => Vec::new(),
+            Self::Bytes(path) | Self::Tokens(path) | Self::Examples(path) => vec![path],
+            Self::ExamplesOf(files) => files.iter().map(|(_, path)| path.as_str()).collect(),
+        }
+    }
+
+    /// Whether a row of a microbatch is an example, and not a window of what lies along one axis.
+    pub const fn has_examples(&self) -> bool {
+        matches!(self, Self::Examples(_) | Self::ExamplesOf(_))
     }
 }
 

@@ -6,6 +6,7 @@
 //! pipeline, and stands in for the model where a schedule is on its own.
 
 mod costs;
+mod data_files;
 pub mod frozen;
 mod graph;
 mod identity;
@@ -72,7 +73,7 @@ pub fn stage_set_of(files: &Files, elaborated: &Elaborated, kinds: &[Kinds]) -> 
     let call = if schedule.frozen.is_forward_only() { &without } else { call };
     let mut model = elaborate(files, call, &elaborated.parameters)?;
     let layers = layers_of(&model, call, schedule).map_err(|found| vec![found])?;
-    if let Some(unfilled) = pipeline.and_then(|pipeline| unfilled(&model, pipeline)) {
+    if let Some(unfilled) = pipeline.and_then(|pipeline| data_files::unfilled(&model, pipeline)) {
         return Err(vec![unfilled]);
     }
     let training = pipeline.and_then(|pipeline| pipeline.training.as_ref());
@@ -119,59 +120,6 @@ fn untrained(model: &Model) -> Option<Diagnostic> {
         let error = Diagnostic::error(Code::MissingItem, model.span, "this model", message);
         error.help("leave `frozen` out where a weight is to be trained, or `train { .. }`")
     })
-}
-
-/// Data that a file of bytes does not fill: it has tokens, and targets one byte on; and where documents end, what tells
-/// them apart.
-fn unfilled(model: &Model, pipeline: &Pipeline) -> Option<Diagnostic> {
-    let span = pipeline.files.data?;
-    let document = pipeline.training.as_ref().and_then(|training| training.document);
-    let of_documents = |tensor: &DataTensor| {
-        let is_known = match tensor.name.as_str() {
-            "starts" | "positions" => tensor.ty.dtype == DType::I32,
-            "counted" => tensor.ty.dtype.is_float(),
-            _ => false,
-        };
-        is_known && tensor.ty.shape.len() == 2
-    };
-    match (document, model.data.iter().find(|tensor| of_documents(tensor))) {
-        (Some(token), None) => {
-            let message = format!(
-                "documents end with the token {token}, but the model `{}` does not keep them apart: it has no data `starts`",
-                model.name
-            );
-            let error = Diagnostic::error(Code::UnusableData, span, "a file of documents", message);
-            return Some(error.label(model.span, "this model").help(
-                "`documents = 1` in the brackets of `gpt` and `llama` does; or leave `document` out, and a position sees \
-                 all before it",
-            ));
-        }
-        (None, Some(tensor)) => {
-            let message = format!(
-                "`{}: {}` of the model tells documents apart, and nothing says where documents of the file end",
-                tensor.name, tensor.ty
-            );
-            let error = Diagnostic::error(Code::UnusableData, span, "a file without documents", message);
-            return Some(error.label(model.span, "this model").help(
-                "name the token at the end of each: `data \"tokens.bin\"(document = 50256)`; or leave `documents` out of the \
-                 model",
-            ));
-        }
-        _ => {}
-    }
-    let is_filled = |tensor: &&DataTensor| {
-        ["tokens", "targets"].contains(&tensor.name.as_str())
-            && tensor.ty.dtype == DType::I32
-            && tensor.ty.shape.len() == 2
-            || of_documents(tensor)
-            || tensor.is_key()
-    };
-    let DataTensor { name, ty } = model.data.iter().find(|tensor| !is_filled(tensor))?;
-    let message = format!(
-        "`{name}: {ty}` of the model cannot come from a file of bytes: those fill `tokens` and `targets`, i32[rows, sequence]"
-    );
-    let error = Diagnostic::error(Code::UnusableData, span, "a file of bytes", message);
-    Some(error.label(model.span, "this model").help("`data synthetic` fills every tensor"))
 }
 
 /// Weights that several stages share have no slot at which all of them are done with a step.

@@ -86,6 +86,9 @@ pub enum RunError {
     /// The backend cannot run the program.
     #[error("{0}")]
     Unsupported(String),
+    /// The data of a step cannot be read.
+    #[error("{0}")]
+    Data(String),
     /// An instruction failed.
     #[error("{device} stopped at instruction {index} of its {list}, `{instruction}`: {fault}")]
     Instruction {

@@ -40,7 +40,10 @@ pub(crate) trait Device: Send {
 /// Fills the buffers of `load` instructions.
 pub trait Loader: Send + Sync {
     /// Writes a microbatch's data of a value (see [`pipe_ir::value::Value::tensors`]) for a step.
-    fn load(&self, step: u64, value: ValueId, microbatch: MicrobatchId, bytes: &mut [u8]);
+    ///
+    /// # Errors
+    /// If they can no longer be read.
+    fn load(&self, step: u64, value: ValueId, microbatch: MicrobatchId, bytes: &mut [u8]) -> Result<(), Fault>;
 
     /// Tells these data from others, where that is known.
     fn identity(&self) -> Option<String> {
@@ -49,14 +52,16 @@ pub trait Loader: Send + Sync {
 }
 
 impl<F: Fn(u64, ValueId, MicrobatchId, &mut [u8]) + Send + Sync> Loader for F {
-    fn load(&self, step: u64, value: ValueId, microbatch: MicrobatchId, bytes: &mut [u8]) {
+    fn load(&self, step: u64, value: ValueId, microbatch: MicrobatchId, bytes: &mut [u8]) -> Result<(), Fault> {
         self(step, value, microbatch, bytes);
+        Ok(())
     }
 }
 
 impl Loader for Data {
-    fn load(&self, step: u64, value: ValueId, microbatch: MicrobatchId, bytes: &mut [u8]) {
-        self.load(step, value, microbatch, bytes);
+    fn load(&self, step: u64, value: ValueId, microbatch: MicrobatchId, bytes: &mut [u8]) -> Result<(), Fault> {
+        let found = self.load(step, value, microbatch, bytes);
+        found.map_err(|error| Fault::new(format!("the data of {microbatch} can no longer be read: {error}")))
     }
 
     fn identity(&self) -> Option<String> {

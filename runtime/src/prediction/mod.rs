@@ -7,7 +7,7 @@ mod sampling;
 
 use crate::checkpoint::{self, CheckpointError};
 use crate::devices::cpu::{Jit, Launch, Launcher, launch};
-use crate::values::data::indexed_rows;
+use crate::values::bounds::indexed_rows;
 use crate::values::numbers::{decode, encode};
 use crate::weights::{self, WeightsError};
 use pipe_distributed::RunError;

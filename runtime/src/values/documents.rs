@@ -8,6 +8,7 @@
 use crate::values::windows::Row;
 use pipe_ir::graph::DType;
 use pipe_ir::value::TensorSlot;
+use std::io;
 use std::sync::{Mutex, PoisonError};
 
 /// What a tensor says of documents.
@@ -72,26 +73,26 @@ impl Documents {
     pub(super) fn weight(
         &self,
         rows: impl Iterator<Item = Row>,
-        mut read: impl FnMut(Row, &mut [i32]),
+        mut read: impl FnMut(Row, &mut [i32]) -> io::Result<()>,
         sequence: usize,
-    ) -> f64 {
+    ) -> io::Result<f64> {
         let mut rows = rows.peekable();
-        let Some(first) = rows.peek().copied() else { return 1.0 };
+        let Some(first) = rows.peek().copied() else { return Ok(1.0) };
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, weight)) = *last
             && known == first
         {
-            return weight;
+            return Ok(weight);
         }
         let (mut all, mut counted, mut tokens) = (0_u64, 0_u64, vec![0; sequence]);
         for row in rows {
-            read(row, &mut tokens);
+            read(row, &mut tokens)?;
             all += tokens.len() as u64;
             counted += tokens.iter().filter(|token| **token != self.end).count() as u64;
         }
         let weight = if counted == 0 { 0.0 } else { all as f64 / counted as f64 };
         *last = Some((first, weight));
-        weight
+        Ok(weight)
     }
 }
 
@@ -115,10 +116,17 @@ mod tests {
     fn predictions_that_count_weigh_as_much_as_all() {
         let rows = |step| (0..3).map(move |row| Row { step, microbatch: MicrobatchId(0), row, rows: 3 });
         let documents = Documents::new(9);
-        let read = |row: Row, out: &mut [i32]| out.copy_from_slice(&[1, row.row as i32 + 7, 9, 3]);
+        let read = |row: Row, out: &mut [i32]| {
+            out.copy_from_slice(&[1, row.row as i32 + 7, 9, 3]);
+            Ok(())
+        };
         // Row 2 has the token twice.
-        assert_eq!(documents.weight(rows(0), read, 4), 12.0 / 8.0);
-        assert_eq!(documents.weight(rows(0), |_, _| panic!("it is known"), 4), 12.0 / 8.0);
-        assert_eq!(documents.weight(rows(1), |_, out| out.fill(9), 4), 0.0);
+        assert_eq!(documents.weight(rows(0), read, 4).expect("read"), 12.0 / 8.0);
+        assert_eq!(documents.weight(rows(0), |_, _| panic!("it is known"), 4).expect("known"), 12.0 / 8.0);
+        let ends = |_: Row, out: &mut [i32]| {
+            out.fill(9);
+            Ok(())
+        };
+        assert_eq!(documents.weight(rows(1), ends, 4).expect("read"), 0.0);
     }
 }

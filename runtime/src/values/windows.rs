@@ -1,4 +1,5 @@
-//! Windows: which tokens of a file each row of a microbatch is. Always a pure function of step, microbatch and row.
+//! Windows: which tokens or which example of a file each row of a microbatch is. Always a pure function of step,
+//! microbatch and row.
 
 use crate::values::random::mix;
 use pipe_ir::ids::MicrobatchId;
@@ -13,6 +14,30 @@ pub(super) struct Row {
     pub(super) row: u64,
     /// Rows of a microbatch.
     pub(super) rows: u64,
+}
+
+/// How much of a file a window takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Length {
+    /// From one window to the next: its positions.
+    step: u64,
+    /// What it reads behind them.
+    behind: u64,
+}
+
+impl Length {
+    /// Each window is an example.
+    pub(super) const OF_EXAMPLES: Self = Self { step: 1, behind: 0 };
+
+    /// So many tokens, and the one after them, which is predicted.
+    pub(super) const fn of_tokens(positions: u64) -> Self {
+        Self { step: if positions == 0 { 1 } else { positions }, behind: 1 }
+    }
+
+    /// Windows without overlap in so many tokens or examples.
+    pub(super) fn windows(self, count: u64) -> u64 {
+        (count.saturating_sub(self.behind) / self.step).max(1)
+    }
 }
 
 /// Which windows rows are.
@@ -61,10 +86,10 @@ pub struct InOrder {
 }
 
 impl InOrder {
-    /// Windows of so many tokens.
-    pub(super) fn new(tokens: u64, (sequence, rows): (u64, u64), microbatches: u64, steps: Steps) -> Self {
-        let (sequence, rows, microbatches) = (sequence.max(1), rows.max(1), microbatches.max(1));
-        let windows = (tokens.saturating_sub(1) / sequence).max(1);
+    /// Windows of so many tokens or examples.
+    pub(super) fn new(count: u64, (length, rows): (Length, u64), microbatches: u64, steps: Steps) -> Self {
+        let (sequence, rows, microbatches) = (length.step, rows.max(1), microbatches.max(1));
+        let windows = length.windows(count);
         let whole = (windows / rows).max(1).div_ceil(microbatches);
         let steps = match steps {
             Steps::All => whole,
@@ -130,30 +155,30 @@ impl Windows {
         })
     }
 
-    /// The first token of a row, among these tokens of a file. A window has one token more than positions.
-    pub(super) fn start(&self, row: Row, tokens: &Range<u64>, window: u64) -> u64 {
-        let count = tokens.end - tokens.start;
+    /// The first token, or the example, of a row, among these of a file.
+    pub(super) fn start(&self, row: Row, part: &Range<u64>, length: Length) -> u64 {
+        let (count, Length { step: each, behind }) = (part.end - part.start, length);
         let start = match self {
             Self::Random { seed } => {
                 let seed = mix(mix(*seed, row.step), u64::from(row.microbatch.0));
-                mix(seed, row.row) % (count.saturating_sub(window) + 1)
+                mix(seed, row.row) % (count.saturating_sub(each + behind) + 1)
             }
-            Self::InOrder(in_order) => in_order.window(row) * (window - 1),
+            Self::InOrder(in_order) => in_order.window(row) * each,
             Self::Shuffled { seed, microbatches } => {
-                let windows = ((count - 1) / (window - 1)).max(1);
+                let windows = length.windows(count);
                 let Row { step, microbatch, row, rows } = row;
                 let place = (step * microbatches + u64::from(microbatch.0)) * rows + row;
                 let epoch = mix(mix(*seed, EPOCHS), place / windows);
-                permuted(place % windows, windows, epoch) * (window - 1)
+                permuted(place % windows, windows, epoch) * each
             }
         };
-        tokens.start + start
+        part.start + start
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{InOrder, MicrobatchId, Row, Steps, Windows, permuted};
+    use super::{InOrder, Length, MicrobatchId, Row, Steps, Windows, permuted};
     use std::collections::BTreeSet;
 
     fn windows(in_order: &InOrder) -> Vec<u64> {
@@ -191,7 +216,7 @@ mod tests {
                 row: place % rows,
                 rows,
             };
-            (0..places).map(|place| windows.start(row(place), &tokens, 11)).collect()
+            (0..places).map(|place| windows.start(row(place), &tokens, Length::of_tokens(10))).collect()
         };
         let epochs = order(1, 1, 206);
         for epoch in epochs.chunks(103) {
@@ -207,25 +232,25 @@ mod tests {
     #[test]
     fn all_windows_come_once_and_in_order() {
         // 1,001 tokens are 100 windows of 10: 25 microbatches of 4 rows, in 4 steps of 8.
-        let all = InOrder::new(1_001, (10, 4), 8, Steps::All);
+        let all = InOrder::new(1_001, (Length::of_tokens(10), 4), 8, Steps::All);
         assert_eq!((all.windows, all.steps, all.counted(), all.read()), (100, 4, 25, 100));
         assert_eq!(windows(&all), (0..100).collect::<Vec<_>>());
     }
 
     #[test]
     fn a_rest_that_fills_no_microbatch_is_left_out() {
-        let all = InOrder::new(1_031, (10, 4), 8, Steps::All);
+        let all = InOrder::new(1_031, (Length::of_tokens(10), 4), 8, Steps::All);
         assert_eq!((all.windows, all.counted(), all.read()), (103, 25, 100));
         let read = windows(&all);
         assert_eq!(read.iter().collect::<BTreeSet<_>>().len(), 100);
         assert!(read.is_sorted());
-        assert_eq!(InOrder::new(25, (10, 4), 8, Steps::All).counted(), 1);
-        assert_eq!(InOrder::new(25, (10, 4), 8, Steps::All).read(), 2);
+        assert_eq!(InOrder::new(25, (Length::of_tokens(10), 4), 8, Steps::All).counted(), 1);
+        assert_eq!(InOrder::new(25, (Length::of_tokens(10), 4), 8, Steps::All).read(), 2);
     }
 
     #[test]
     fn few_steps_are_spread_over_the_file() {
-        let some = InOrder::new(1_001, (10, 2), 5, Steps::AtMost(1));
+        let some = InOrder::new(1_001, (Length::of_tokens(10), 2), 5, Steps::AtMost(1));
         assert_eq!((some.steps, some.counted(), some.read()), (1, 5, 10));
         assert_eq!(windows(&some), (0..10).map(|window| 10 * window).collect::<Vec<_>>());
     }

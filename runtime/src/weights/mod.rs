@@ -3,7 +3,7 @@
 mod export;
 mod lora;
 mod names;
-mod shards;
+pub(crate) mod shards;
 
 use crate::run::Run;
 pub use export::{ExportDType, Exported, export};

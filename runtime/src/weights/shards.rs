@@ -6,7 +6,7 @@ use crate::regular_file;
 use crate::values::numbers::{decode, encode};
 use half::f16;
 use pipe_ir::graph::DType;
-use safetensors::tensor::{Dtype, Metadata};
+use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -62,30 +62,9 @@ impl Shards {
         let malformed = |reason: String| WeightsError::Malformed { path: path.to_owned(), reason };
         let io = |source| WeightsError::Io { path: path.to_owned(), source };
         let (mut file, bytes) = regular_file::open(path, MOST_BYTES).map_err(io)?;
-        let mut length = [0; 8];
-        file.read_exact(&mut length).map_err(|_| malformed("it is shorter than the length of a header".to_owned()))?;
-        let header = u64::from_le_bytes(length);
-        if header > MOST_HEADER || header + 8 > bytes {
-            return Err(malformed(format!("its header would have {header} bytes, and the file has {bytes}")));
-        }
-        let mut text = vec![0; header as usize];
-        file.read_exact(&mut text).map_err(io)?;
-        let metadata: Metadata = serde_json::from_slice(&text)
-            .map_err(|error| malformed(format!("its header is not that of a safetensors file: {error}")))?;
         let number = self.files.len();
-        // In the order of the file, so that messages are the same in every run.
-        let mut tensors: Vec<_> = metadata.tensors().into_iter().collect();
-        tensors.sort_unstable_by_key(|(_, info)| info.data_offsets);
-        for (name, info) in tensors {
-            let (start, end) = info.data_offsets;
-            let end = 8 + header + end as u64;
-            if end > bytes {
-                let reason = format!("`{name}` ends at byte {end}, and the file has only {bytes}: it is cut off");
-                return Err(malformed(reason));
-            }
-            let shape = info.shape.iter().map(|size| *size as u64).collect();
-            let place = Place { file: number, dtype: info.dtype, shape, start: 8 + header + start as u64 };
-            self.tensors.insert(name, place);
+        for (name, dtype, shape, start) in entries(&mut file, bytes).map_err(malformed)? {
+            self.tensors.insert(name, Place { file: number, dtype, shape, start });
         }
         self.files.push((path.to_owned(), RefCell::new(file)));
         Ok(())
@@ -138,6 +117,36 @@ impl Shards {
         }
         Ok(numbers)
     }
+}
+
+/// A tensor of a file: its name, its type, its shape, and its first byte.
+pub(crate) type Entry = (String, Dtype, Vec<u64>, u64);
+
+/// The tensors of a safetensors file of so many bytes, in the order of the file, so that messages are the same in every
+/// run. Fails with what is wrong with its header, or if it is shorter than that says.
+pub(crate) fn entries(file: &mut File, bytes: u64) -> Result<Vec<Entry>, String> {
+    let mut length = [0; 8];
+    file.read_exact(&mut length).map_err(|_| "it is shorter than the length of a header".to_owned())?;
+    let header = u64::from_le_bytes(length);
+    if header > MOST_HEADER || header + 8 > bytes {
+        return Err(format!("its header would have {header} bytes, and the file has {bytes}"));
+    }
+    let mut text = vec![0; header as usize];
+    file.read_exact(&mut text).map_err(|error| error.to_string())?;
+    let metadata: Metadata = serde_json::from_slice(&text)
+        .map_err(|error| format!("its header is not that of a safetensors file: {error}"))?;
+    let mut tensors: Vec<_> = metadata.tensors().into_iter().collect();
+    tensors.sort_unstable_by_key(|(_, info)| info.data_offsets);
+    let entry = |(name, info): (String, &TensorInfo)| {
+        let (start, end) = info.data_offsets;
+        let end = 8 + header + end as u64;
+        if end > bytes {
+            return Err(format!("`{name}` ends at byte {end}, and the file has only {bytes}: it is cut off"));
+        }
+        let shape = info.shape.iter().map(|size| *size as u64).collect();
+        Ok((name, info.dtype, shape, 8 + header + start as u64))
+    };
+    tensors.into_iter().map(entry).collect()
 }
 
 /// Bytes of an element.

@@ -32,6 +32,7 @@ Examples:
   pipec eval examples/shakespeare.pipe                 # its validation, or its data
   pipec eval examples/shakespeare.pipe --data val.txt
   pipec eval x.pipe --data val.bin --steps 20 --format json
+  pipec eval x.pipe --data images=x.npy --data labels=y.npy
   pipec eval x.pipe --checkpoint checkpoints/x/step-00000300.5aed06ae02a0.safetensors
 
 Reads the newest checkpoint of the pipeline, as `pipec run --resume` does, or else the weights that
@@ -51,9 +52,10 @@ const MOST_STEPS: u64 = 100;
 pub(crate) struct Arguments {
     #[command(flatten)]
     target: TargetArguments,
-    /// A file of text, or of tokens (`.bin`, `.npy`) [default: the `validation` of the pipeline, or else its data]
+    /// A file of text, of tokens (`.bin`, `.npy`) or of examples (`.safetensors`), or one for each data tensor
+    /// (`images=x.npy`) [default: the `validation` of the pipeline, or else its data]
     #[arg(long, value_name = "FILE")]
-    data: Option<PathBuf>,
+    data: Vec<String>,
     /// A checkpoint, or a folder with checkpoints, of which the newest is read [default: the folder of the pipeline]
     #[arg(long, value_name = "PATH")]
     checkpoint: Option<PathBuf>,
@@ -85,6 +87,9 @@ struct Report {
     loss: f64,
     /// Where the loss is the cross-entropy of the next token and nothing else.
     perplexity: Option<f64>,
+    /// Whether windows are examples.
+    #[serde(skip)]
+    has_examples: bool,
     /// Windows that were read.
     windows: Option<u64>,
     /// Windows that the data have.
@@ -105,13 +110,17 @@ impl Report {
             page += &format!("  perplexity  {perplexity:.2}\n");
         }
         page += &format!("  weights     {}{trained}\n", self.weights);
+        let (unit, tokens) = match self.has_examples {
+            true => ("examples", String::new()),
+            false => ("windows", format!("{} tokens, ", grouped(self.tokens))),
+        };
         let windows = match (self.windows, self.windows_of_data) {
-            (Some(read), Some(all)) if read == all => format!(", all {} windows", grouped(all)),
-            (Some(read), Some(all)) => format!(", {} of {} windows", grouped(read), grouped(all)),
+            (Some(read), Some(all)) if read == all => format!("all {} {unit}, ", grouped(all)),
+            (Some(read), Some(all)) => format!("{} of {} {unit}, ", grouped(read), grouped(all)),
             _ => String::new(),
         };
         let took = duration(1e3 * self.seconds);
-        page + &format!("  read        {} tokens{windows}, in {took} on {}\n", grouped(self.tokens), self.backend)
+        page + &format!("  read        {tokens}{windows}in {took} on {}\n", self.backend)
     }
 }
 
@@ -146,7 +155,7 @@ impl Arguments {
         };
         let mut backend = session.backend(program.program());
         session.begin(Origins { program: Arc::clone(&program), written: source }, backend);
-        let (order, began) = (data.order(), Instant::now());
+        let (order, has_examples, began) = (data.order(), data.has_examples(), Instant::now());
         let found = self.evaluate((&program, Arc::new(data)), &weights, &mut backend, session);
         let (step, evaluated) = match found {
             Ok(found) => found,
@@ -165,6 +174,7 @@ impl Arguments {
             data: words,
             loss: evaluated.loss,
             perplexity: is_cross_entropy.then(|| evaluated.loss.exp()),
+            has_examples,
             windows: order.map(|order| order.read()),
             windows_of_data: order.map(|order| order.windows),
             tokens: evaluated.tokens,
@@ -205,19 +215,19 @@ impl Arguments {
     fn open(&self, program: &Program, folder: &Path) -> Result<(Data, String), Failure> {
         let steps = Steps::AtMost(self.steps.unwrap_or(MOST_STEPS));
         let usage = |error: &dyn std::fmt::Display| Failure::Usage(error.to_string());
-        if let Some(path) = &self.data {
-            // The folder of the pipeline is where its tokenizer is.
-            let whole = std::path::absolute(path).map_err(|error| usage(&error))?;
-            let source = DataSource::of_file(&whole.to_string_lossy());
-            let data = Data::in_order(program, &source, folder, steps).map_err(|error| usage(&error))?;
-            return Ok((data, path.display().to_string()));
+        if !self.data.is_empty() {
+            let data = Data::in_order(program, &self.source()?, folder, steps).map_err(|error| usage(&error))?;
+            return Ok((data, self.data.join(" and ")));
         }
         let Some(training) = &program.training else {
             return Err(Failure::Usage("the pipeline names no data: `--data FILE` does".to_owned()));
         };
         let words = |source: &DataSource| match source {
             DataSource::Synthetic => "synthetic data".to_owned(),
-            DataSource::Bytes(path) | DataSource::Tokens(path) => folder.join(path).display().to_string(),
+            DataSource::Bytes(_) | DataSource::Tokens(_) | DataSource::Examples(_) | DataSource::ExamplesOf(_) => {
+                let paths = source.paths().into_iter().map(|path| folder.join(path).display().to_string());
+                paths.collect::<Vec<_>>().join(" and ")
+            }
         };
         let held_out = Data::held_out(program, folder, steps).map_err(|error| usage(&error))?;
         match (held_out, training.validation.as_ref().map(|validation| &validation.data)) {
@@ -230,6 +240,29 @@ impl Arguments {
                 Ok((data, words(&training.data)))
             }
         }
+    }
+
+    /// What the options name. Fails if they name several files, and not of which data tensor each is.
+    fn source(&self) -> Result<DataSource, Failure> {
+        // The folder of the pipeline is where its tokenizer is.
+        let whole = |path: &str| match std::path::absolute(path) {
+            Ok(whole) => Ok(whole.to_string_lossy().into_owned()),
+            Err(error) => Err(Failure::Usage(error.to_string())),
+        };
+        if let [path] = self.data.as_slice()
+            && (!path.contains('=') || Path::new(path).exists())
+        {
+            return Ok(DataSource::of_file(&whole(path)?));
+        }
+        let named = self.data.iter().map(|option| match option.split_once('=') {
+            Some((tensor, path)) => Ok((tensor.to_owned(), whole(path)?)),
+            None => {
+                let message =
+                    format!("several files are named, and not which data `{option}` is: `--data NAME={option}`");
+                Err(Failure::Usage(message))
+            }
+        });
+        named.collect::<Result<_, _>>().map(DataSource::ExamplesOf)
     }
 
     /// Whether the loss is the cross-entropy of the next token, and nothing else.

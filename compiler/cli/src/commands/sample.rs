@@ -105,7 +105,10 @@ impl Encoding {
         }
         Ok(match training.map(|training| &training.data) {
             Some(DataSource::Bytes(_)) => Self::Bytes,
-            Some(DataSource::Synthetic | DataSource::Tokens(_)) | None => Self::Ids,
+            Some(
+                DataSource::Synthetic | DataSource::Tokens(_) | DataSource::Examples(_) | DataSource::ExamplesOf(_),
+            )
+            | None => Self::Ids,
         })
     }
 

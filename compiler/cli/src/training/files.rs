@@ -32,7 +32,9 @@ pub(crate) fn check(compilation: &mut Compilation, sources: &Sources, folder: &P
 }
 
 fn of_data(program: &Program, training: &Training, folder: &Path, spans: Spans) -> Option<Diagnostic> {
-    let (DataSource::Bytes(_) | DataSource::Tokens(_)) = training.data else { return None };
+    if training.data == DataSource::Synthetic {
+        return None;
+    }
     Some(refused(&data::check(program, folder).err()?, folder, spans))
 }
 
@@ -60,10 +62,18 @@ fn refused(error: &DataError, folder: &Path, (span, tokenizer): Spans) -> Diagno
         }
         DataError::NoEnd { .. } => ("no token ends a document", "name the token that ends each document of this file"),
         DataError::OutsideVocabulary { .. } => ("a token has no row", "give the model a table of more rows"),
-        DataError::Malformed { .. } => (
+        DataError::Unfit { help, .. } => {
+            let error =
+                Diagnostic::error(Code::UnusableData, span, "these do not fill this model's data", error.to_string());
+            return error.help(help.clone());
+        }
+        DataError::Malformed { noun: "a file of tokens", .. } => (
             "not a file of tokens",
             "`.bin` files have numbers of 16 or 32 bits, `.npy` files one axis of whole numbers",
         ),
+        DataError::Malformed { .. } => {
+            ("not a file of examples", "`numpy.save` and `safetensors.numpy.save_file` write such files")
+        }
         DataError::Unsupported { .. } => ("these do not fill this model's data", "`data synthetic` fills every tensor"),
     };
     Diagnostic::error(Code::UnusableData, span, label, error.to_string()).help(help)

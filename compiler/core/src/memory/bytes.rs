@@ -4,7 +4,6 @@
 //! What is alive follows from the allocs and frees of the device's own instructions, so it does not depend on time.
 
 use crate::memory::peak_breakdown::{Contributor, Fullest};
-use pipe_ir::gpu::room::Beside;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::{DeviceProgram, Program};
 use pipe_ir::units::Bytes;
@@ -24,7 +23,7 @@ const SHOWN: usize = 6;
 pub fn check(
     pipeline: &Pipeline,
     schedule: &Schedule,
-    (program, beside): (&Program, Option<Beside>),
+    program: &Program,
     accounts: &[StageAccount],
 ) -> Result<(), Diagnostics> {
     let mut found = Diagnostics::new();
@@ -51,7 +50,6 @@ pub fn check(
                 };
             }
             diagnostic = alive(diagnostic, &fullest.contributors(program, accounts));
-            diagnostic = reserved(diagnostic, beside);
             // Only the first is known to be enough.
             let enough = match capacity.differs() {
                 true => format!("{}KiB on {id} are enough", needed.0.div_ceil(1024)),
@@ -79,16 +77,6 @@ pub fn check(
         }
     }
     if found.is_empty() { Ok(()) } else { Err(found) }
-}
-
-/// What is not for the pipeline, where nobody wrote it.
-fn reserved(diagnostic: Diagnostic, beside: Option<Beside>) -> Diagnostic {
-    let Some(beside) = beside else { return diagnostic };
-    let (all, Beside { driver, products, nccl }) = (beside.sum(), beside);
-    diagnostic.note(format!(
-        "{all} of a GPU are not for the pipeline: up to {driver} are of its driver, {products} of cuBLASLt and {nccl} of \
-         NCCL; `reserved` in `[device]` says how much it is"
-    ))
 }
 
 /// What is said of the line that gives a device its bytes.

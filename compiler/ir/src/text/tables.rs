@@ -241,16 +241,39 @@ fn print_source(source: &DataSource, out: &mut String) {
         DataSource::Synthetic => return out.push_str("synthetic"),
         DataSource::Bytes(path) => ("bytes", path),
         DataSource::Tokens(path) => ("tokens", path),
+        DataSource::Examples(path) => ("examples", path),
+        DataSource::ExamplesOf(files) => {
+            out.push_str("examples_of");
+            for (position, (tensor, path)) in files.iter().enumerate() {
+                out.push_str(if position == 0 { " " } else { ", " });
+                push_name(out, tensor);
+                out.push(' ');
+                push_name(out, path);
+            }
+            return;
+        }
     };
     out.push_str(&format!("{word} "));
     push_name(out, path);
 }
 
 fn parse_source(cursor: &mut Cursor<'_>) -> Result<DataSource, ParseError> {
-    let word = cursor.choice(&[("synthetic", "synthetic"), ("bytes", "bytes"), ("tokens", "tokens")])?;
+    let words = ["synthetic", "bytes", "tokens", "examples", "examples_of"].map(|word| (word, word));
+    let word = cursor.choice(&words)?;
     Ok(match word {
         "bytes" => DataSource::Bytes(cursor.name("a path")?.into_owned()),
         "tokens" => DataSource::Tokens(cursor.name("a path")?.into_owned()),
+        "examples" => DataSource::Examples(cursor.name("a path")?.into_owned()),
+        "examples_of" => {
+            let mut files = Vec::new();
+            loop {
+                let tensor = cursor.name("a data tensor")?.into_owned();
+                files.push((tensor, cursor.name("a path")?.into_owned()));
+                if !cursor.take(",") {
+                    break DataSource::ExamplesOf(files);
+                }
+            }
+        }
         _ => DataSource::Synthetic,
     })
 }

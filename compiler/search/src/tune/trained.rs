@@ -131,19 +131,30 @@ impl Trained {
             PipelineItem::Train { settings, .. } => settings.as_slice(),
             _ => &[],
         });
-        let path = |setting: &Setting| match &setting.value {
-            SettingValue::Init(path)
-            | SettingValue::Tokenizer(path)
-            | SettingValue::Data { path: Some(path), .. }
-            | SettingValue::Validation { path: Some(path), .. } => Some((setting.span, path.clone())),
-            _ => None,
-        };
-        let relative = settings.filter_map(path).filter(|(_, path)| !self.folder.is_empty() && !path.starts_with('/'));
-        relative.map(|(span, path)| {
-            let line = &self.text[span.start as usize..span.end as usize];
-            let text = line.replacen(&format!("\"{path}"), &format!("\"{}{path}", self.folder), 1);
-            Edit { span, text }
+        let lines = settings.map(|setting| (setting.span, paths(setting)));
+        lines.filter(|(_, paths)| !self.folder.is_empty() && !paths.is_empty()).map(|(span, paths)| {
+            let mut rest = &self.text[span.start as usize..span.end as usize];
+            let mut text = String::new();
+            for path in paths {
+                let quoted = format!("\"{path}\"");
+                let Some((before, after)) = rest.split_once(&quoted) else { continue };
+                let folder = if path.starts_with('/') { "" } else { &self.folder };
+                text.push_str(&format!("{before}\"{folder}{path}\""));
+                rest = after;
+            }
+            Edit { span, text: text + rest }
         })
+    }
+}
+
+/// The paths that a setting names.
+fn paths(setting: &Setting) -> Vec<&str> {
+    match &setting.value {
+        SettingValue::Init(path) | SettingValue::Tokenizer(path) => vec![path.as_str()],
+        SettingValue::Data { files, .. } | SettingValue::Validation { files, .. } => {
+            files.iter().map(|file| file.path.as_str()).collect()
+        }
+        _ => Vec::new(),
     }
 }
 

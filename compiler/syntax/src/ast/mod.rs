@@ -10,7 +10,7 @@ mod weights;
 
 pub use expr::{Argument, BinaryOp, Call, Decimal, Expr, ExprKind, UnaryOp};
 pub use model::{FrozenLayer, Init, Layer, LayerItem, LayerName, LayerUse, Model, ModelItem, Tie, WeightSplit};
-pub use pipeline::{Limit, Pipeline, PipelineItem, Recomputed, Setting, SettingValue, Subject, TaskNumber};
+pub use pipeline::{DataFile, Limit, Pipeline, PipelineItem, Recomputed, Setting, SettingValue, Subject, TaskNumber};
 pub use schedule::{
     Block, BlockTask, FrozenStages, Function, FunctionBody, Lane, Order, PartItem, PartList, Reads, Schedule,
     ScheduleItem, SlotDuration, StageParts, Statement, Swap,

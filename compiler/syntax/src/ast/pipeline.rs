@@ -179,13 +179,22 @@ pub struct Setting {
     pub span: Span,
 }
 
+/// A file that data are read from.
+#[derive(Clone, PartialEq, Debug)]
+pub struct DataFile {
+    /// The data tensor that it feeds, where the text says it: `images = "x.npy"`.
+    pub tensor: Option<Name>,
+    /// Where it is.
+    pub path: String,
+}
+
 /// What a line of `train { ... }` sets.
 #[derive(Clone, PartialEq, Debug)]
 pub enum SettingValue {
     /// `data "shakespeare.txt" shuffled`, or `data synthetic`.
     Data {
-        /// The file; none is synthetic.
-        path: Option<String>,
+        /// The file, or files of data tensors; none is synthetic.
+        files: Vec<DataFile>,
         /// What is said of it in brackets, as a call of `data`.
         details: Option<Call>,
         /// Whether each of its windows comes once.
@@ -197,8 +206,8 @@ pub enum SettingValue {
     Tokenizer(String),
     /// `validation "val.txt" every 100`, or `validation 0.1 every 100`.
     Validation {
-        /// The file.
-        path: Option<String>,
+        /// The file, or files of data tensors.
+        files: Vec<DataFile>,
         /// The share of the data that is not trained on, where no file is named.
         share: Option<Expr>,
         /// Steps between two evaluations.

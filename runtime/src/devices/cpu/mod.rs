@@ -97,8 +97,7 @@ impl Device for CpuDevice {
 
     fn load(&mut self, step: u64, buffer: BufferId, value: ValueId, microbatch: MicrobatchId) -> Result<(), Fault> {
         let bytes = self.shared.program.program().value(value).bytes.to_usize();
-        self.shared.loader.load(step, value, microbatch, self.region(buffer).part(0, bytes).bytes_mut());
-        Ok(())
+        self.shared.loader.load(step, value, microbatch, self.region(buffer).part(0, bytes).bytes_mut())
     }
 
     fn run(&mut self, step: u64, exec: ExecId, operands: &[BufferId]) -> Result<(), Fault> {

@@ -7,7 +7,7 @@ use pipe_ir::training::{
 use pipe_model::pipeline::TrainingFiles;
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::step_tasks::StepTaskKind;
-use pipe_syntax::ast::{Argument, Call, Expr, Name, Setting, SettingValue};
+use pipe_syntax::ast::{Argument, Call, DataFile, Expr, Name, Setting, SettingValue};
 use pipe_syntax::diagnostic::{Code, Diagnostic, Diagnostics};
 use pipe_syntax::expr::arguments::Signature;
 use pipe_syntax::expr::evaluate::decimal;
@@ -41,16 +41,16 @@ pub(super) fn training(
             report.add(error.label(first, "given here"));
         }
         match &setting.value {
-            SettingValue::Data { path, details, is_shuffled } => {
+            SettingValue::Data { files, details, is_shuffled } => {
                 document = details.as_ref().and_then(|details| report.take(document_of(details, values)));
-                data = Some(path.as_deref().map_or(DataSource::Synthetic, DataSource::of_file));
+                data = Some(source_of(files, report).unwrap_or(DataSource::Synthetic));
                 shuffled = *is_shuffled;
             }
             SettingValue::Tokenizer(path) => tokenizer = Some(path.clone()),
-            SettingValue::Validation { path, share, every } => {
+            SettingValue::Validation { files, share, every } => {
                 let every = report.take(whole(every, values, 1, "`every`"));
-                let held_out = match (path, share) {
-                    (Some(path), _) => Some(HeldOut::File(DataSource::of_file(path))),
+                let held_out = match (source_of(files, report), share) {
+                    (Some(source), _) => Some(HeldOut::File(source)),
                     (None, share) => share.as_ref().and_then(|share| report.take(share_of(share, values))),
                 };
                 validation = held_out.zip(every).map(|(data, every)| (Validation { data, every }, place));
@@ -192,8 +192,8 @@ pub(super) fn check_clip_norm(settings: &[Setting], schedule: Option<&Schedule>,
 pub(super) fn files(settings: &[Setting]) -> TrainingFiles {
     let mut files = TrainingFiles::default();
     for setting in settings {
-        match setting.value {
-            SettingValue::Data { path: Some(_), .. } => files.data = Some(setting.span),
+        match &setting.value {
+            SettingValue::Data { files: named, .. } if !named.is_empty() => files.data = Some(setting.span),
             SettingValue::Tokenizer(_) => files.tokenizer = Some(setting.span),
             SettingValue::Validation { .. } => files.validation = Some(setting.span),
             SettingValue::Init(_) => files.init = Some(setting.span),
@@ -202,6 +202,26 @@ pub(super) fn files(settings: &[Setting]) -> TrainingFiles {
         }
     }
     files
+}
+
+/// Where data come from: one file, or one for each data tensor. Nothing where no file is named.
+fn source_of(files: &[DataFile], report: &mut Report) -> Option<DataSource> {
+    let named = files.iter().filter_map(|file| Some((file.tensor.as_ref()?, &file.path)));
+    let mut of_tensors: Vec<(String, String)> = Vec::new();
+    let mut places: BTreeMap<&str, Span> = BTreeMap::new();
+    for (tensor, path) in named {
+        if let Some(first) = places.insert(&tensor.text, tensor.span) {
+            let message = format!("`{}` has two files", tensor.text);
+            let error = Diagnostic::error(Code::RepeatedItem, tensor.span, "given again", message);
+            report.add(error.label(first, "given here"));
+            continue;
+        }
+        of_tensors.push((tensor.text.clone(), path.clone()));
+    }
+    match files {
+        [DataFile { tensor: None, path }] => Some(DataSource::of_file(path)),
+        _ => (!of_tensors.is_empty()).then_some(DataSource::ExamplesOf(of_tensors)),
+    }
 }
 
 /// The share of the data that is not trained on.

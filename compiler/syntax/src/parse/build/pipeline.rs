@@ -1,7 +1,7 @@
 //! Pipelines.
 
 use super::{Builder, Parts, Rule, unexpected, unquoted};
-use crate::ast::{Call, Limit, Name, PipelineItem, Recomputed, Setting, SettingValue, Subject, TaskNumber};
+use crate::ast::{Call, DataFile, Limit, Name, PipelineItem, Recomputed, Setting, SettingValue, Subject, TaskNumber};
 use crate::source::Span;
 use pest::iterators::Pair;
 use pipe_ir::graph::DType;
@@ -164,14 +164,16 @@ impl Builder<'_> {
                     span: Span { end: self.span(&arguments).end, ..place },
                     arguments: Parts::of(arguments).map(|argument| self.argument(argument)).collect(),
                 });
+                let files = self.data_files(path, &mut parts);
                 let is_shuffled = parts.optional(Rule::shuffled).is_some();
-                SettingValue::Data { path: path.map(|path| unquoted(&path)), details, is_shuffled }
+                SettingValue::Data { files, details, is_shuffled }
             }
             Rule::set_tokenizer => SettingValue::Tokenizer(unquoted(&parts.need())),
             Rule::set_validation => {
-                let path = parts.optional(Rule::string).map(|path| unquoted(&path));
-                let share = if path.is_none() { Some(self.expr(parts.need())) } else { None };
-                SettingValue::Validation { path, share, every: self.expr(parts.need()) }
+                let path = parts.optional(Rule::string);
+                let files = self.data_files(path, &mut parts);
+                let share = if files.is_empty() { Some(self.expr(parts.need())) } else { None };
+                SettingValue::Validation { files, share, every: self.expr(parts.need()) }
             }
             Rule::set_init => SettingValue::Init(unquoted(&parts.need())),
             Rule::set_steps => SettingValue::Steps(self.expr(parts.need())),
@@ -196,5 +198,15 @@ impl Builder<'_> {
             other => unexpected(other),
         };
         Setting { value, span }
+    }
+
+    /// The one file that is named, or those of data tensors.
+    fn data_files<'p>(&mut self, path: Option<Pair<'p, Rule>>, parts: &mut Parts<'p>) -> Vec<DataFile> {
+        let one = path.map(|path| DataFile { tensor: None, path: unquoted(&path) });
+        let several = parts.optional(Rule::data_files).into_iter().flat_map(Parts::of).map(|file| {
+            let mut parts = Parts::of(file);
+            DataFile { tensor: Some(self.name(&parts.need())), path: unquoted(&parts.need()) }
+        });
+        one.into_iter().chain(several).collect()
     }
 }
