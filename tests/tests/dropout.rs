@@ -1,11 +1,14 @@
 //! Dropout: masks that follow from the seed, the step, the microbatch and places alone, whatever the layout.
 
+use pipe_compiler::Request;
 use pipe_ir::ids::ValueId;
 use pipe_ir::value::ValueKind;
 use pipe_ir::verify::Verified;
+use pipe_syntax::source::{Source, Sources};
 use pipe_tests::layouts::{LAYOUTS, compare, learn, verified};
 use pipe_tests::ranks::{join, on_ranks};
 use pipe_tests::training::{losses, start, steps};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 const SIZES: &str = "vocab = 24, hidden = 16, heads = 4, blocks = 4, sequence = 8, rows = 2";
@@ -35,6 +38,96 @@ fn every_layout_drops_the_same() {
     for layout in LAYOUTS {
         compare(layout.1, &expected, &learn(&program("0.2", layout), None));
     }
+}
+
+/// Scores of attention are dropped, also where heads of queries share those of keys, and where members divide heads.
+#[test]
+fn every_layout_drops_the_same_scores() {
+    for (model, sizes) in [("gpt", SIZES.to_owned()), ("llama", format!("{SIZES}, kv_heads = 2"))] {
+        let program = |dropout: &str, (settings, lines): (&str, &str)| {
+            let microbatches = if lines.contains("data 2") { 2 } else { 4 };
+            verified(&format!(
+                "import std.models.{model}
+                pipeline p {{
+                    model {model}({sizes}, attention_dropout = {dropout}{settings})
+                    microbatches {microbatches} precision f64
+                    {lines}
+                    train {{ data synthetic steps 20 seed 5 optimizer sgd(learning_rate = 0.5, momentum = 0.9) }}
+                }}"
+            ))
+        };
+        let one = |dropout: &str| learn(&program(dropout, ("", "devices 1 schedule gpipe")), None);
+        let (expected, without) = (one("0.2"), one("0"));
+        assert!((expected.0 - without.0).abs() > 1e-9 * without.0, "{} and {}", expected.0, without.0);
+        for layout in LAYOUTS.into_iter().filter(|(_, lines)| !lines.contains("seq_1f1b")) {
+            compare(layout.1, &expected, &learn(&program("0.2", layout), None));
+        }
+    }
+}
+
+/// What is written out drops what the function drops.
+#[test]
+fn dropped_scores_are_those_between_softmax_and_values() {
+    let of = |attended: &str| {
+        let program = verified(&format!(
+            "layer only() {{
+                data q: f32[2, 4, 5, 3]
+                data k: f32[2, 2, 5, 3]
+                weight w: [3, 3] = normal(1)
+                let keys = matmul(k, w)
+                let each = reshape(
+                    broadcast(reshape(keys, [2, 2, 1, 5, 3]), [2, 2, 2, 5, 3]),
+                    [2, 4, 5, 3]
+                )
+                loss sum({attended} * q)
+            }}
+            model m() {{ only() }}
+            pipeline p {{
+                model m precision f64 devices 1 microbatches 2 schedule gpipe
+                train {{ data synthetic steps 3 seed 5 optimizer sgd(learning_rate = 0.1) }}
+            }}"
+        ));
+        learn(&program, None)
+    };
+    // Masks follow from the place along each axis, and the function groups heads: no place is the same otherwise.
+    let grouped = |tensor: &str| format!("reshape({tensor}, [2, 2, 2, 5, 3])");
+    let scores = format!("matmul({}, transpose({}, 0, 1, 2, 4, 3))", grouped("q"), grouped("each"));
+    let written = format!("matmul(dropout(causal_softmax({scores}), 0.3), {})", grouped("each"));
+    compare(
+        "written out",
+        &of(&format!("reshape({written}, [2, 4, 5, 3])")),
+        &of("causal_attention(q, keys, keys, 0, 0, 0.3)"),
+    );
+}
+
+/// A `config.json` says the rates; GPT-2 has 0.1 where it says none.
+#[test]
+fn a_config_drops_as_it_says() {
+    let program = |rates: &str, train: &str| {
+        let config = format!(
+            "{{\"model_type\": \"gpt2\", \"n_embd\": 16, \"n_head\": 4, \"n_layer\": 2, \"vocab_size\": 24, \
+             \"n_positions\": 16{rates}}}"
+        );
+        let text = format!(
+            "pipeline p {{
+                model \"config.json\"(sequence = 8, rows = 2) precision f64 devices 1 microbatches 2 schedule gpipe
+                train {{ data synthetic steps 3 seed 5 {train} optimizer sgd(learning_rate = 0.5) }}
+            }}"
+        );
+        let load = |_: &str| Ok(config.clone());
+        let root = Source { name: "x.pipe".to_owned(), text };
+        let compilation = pipe_compiler::compile(&mut Sources::default(), root, &load, &Request::default());
+        Arc::new(compilation.program.unwrap_or_else(|| panic!("{:#?}", compilation.diagnostics)))
+    };
+    let loss = |program: &Arc<Verified>| learn(program, None).0;
+    let unsaid = loss(&program("", ""));
+    let rates = |embedding: &str, residual: &str, attention: &str| {
+        format!(", \"embd_pdrop\": {embedding}, \"resid_pdrop\": {residual}, \"attn_pdrop\": {attention}")
+    };
+    assert_eq!(unsaid.to_bits(), loss(&program(&rates("0.1", "0.1", "0.1"), "")).to_bits());
+    let each = [("0", "0", "0"), ("0.1", "0", "0"), ("0", "0.1", "0"), ("0", "0", "0.1")]
+        .map(|(embedding, residual, attention)| loss(&program(&rates(embedding, residual, attention), "")).to_bits());
+    assert_eq!(each.into_iter().collect::<BTreeSet<_>>().len(), 4, "each rate drops something");
 }
 
 #[test]

@@ -84,7 +84,10 @@ def deepseek_v3(**changes):
 
 # For each family: the seed of its tokens and weights, then its configuration.
 FAMILIES = {
-    "gpt2": (1, lambda: config(transformers.GPT2Config, n_inner=24)),
+    "gpt2": (
+        1,
+        lambda: config(transformers.GPT2Config, n_inner=24, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0),
+    ),
     "llama2": (
         2,
         lambda: config(transformers.LlamaConfig, num_key_value_heads=4, rms_norm_eps=1e-5),

@@ -1,6 +1,6 @@
 //! Dropout, and keys: what the dropouts of a layer follow from, which a run fills for each microbatch.
 
-use super::evaluator::Evaluator;
+use super::evaluator::{Evaluator, Reported};
 use super::functions::{Arguments, MOST_POSITIONS, Made, number_or};
 use super::value::Value;
 use crate::graph::composed;
@@ -43,21 +43,29 @@ impl Keys {
     }
 }
 
+/// The rate of dropout at a position of a call, if anything is dropped.
+pub(super) fn rate_of(
+    evaluator: &mut Evaluator<'_>,
+    given: &Arguments<'_>,
+    position: usize,
+) -> Result<Option<f64>, Reported> {
+    let rate = number_or(evaluator, given, position, 0.0)?;
+    if !(0.0..1.0).contains(&rate) {
+        let message = format!("a rate of dropout is 0 or more and below 1, and this one is {rate}");
+        return evaluator.fail(Diagnostic::error(Code::OutOfRange, given.values[position].1, "this rate", message));
+    }
+    Ok((rate > 0.0 && evaluator.keys.drops).then_some(rate))
+}
+
 /// A rate of 0 leaves the tensor as it is.
 pub(super) fn dropout(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
     let x = given.numbers(evaluator, 0)?;
-    let rate = number_or(evaluator, given, 1, 0.0)?;
-    if !(0.0..1.0).contains(&rate) {
-        let message = format!("a rate of dropout is 0 or more and below 1, and this one is {rate}");
-        return evaluator.fail(Diagnostic::error(Code::OutOfRange, given.values[1].1, "this rate", message));
-    }
+    let rate = rate_of(evaluator, given, 1)?;
     if let Some(size) = evaluator.tape.shape(x.node).iter().find(|size| **size > MOST_POSITIONS) {
         let message = format!("`dropout` counts {MOST_POSITIONS} places along an axis, and one of these has {size}");
         return evaluator.fail(x.error(evaluator.tape, Code::OutOfRange, message).help("reshape it to more axes"));
     }
-    if rate == 0.0 || !evaluator.keys.drops {
-        return Ok(Value::Tensor(x.node));
-    }
+    let Some(rate) = rate else { return Ok(Value::Tensor(x.node)) };
     let (key, nth) = evaluator.keys.next(evaluator.tape, given.span);
     Ok(Value::Tensor(composed::dropout(evaluator.tape, x.node, key, nth, rate)))
 }

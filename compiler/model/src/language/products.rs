@@ -1,13 +1,15 @@
 //! Functions of several tensors that must fit each other: products, normalisation, tables, the loss.
 
+use super::dropout;
 use super::evaluator::{Evaluator, Reported};
 use super::functions::{self, Arguments};
 use super::value::{Operand, Value};
 use crate::graph::composed;
 use crate::graph::tape::{Leaf, Tape};
-use pipe_ir::graph::{Node, Op, TensorType, Unary};
+use pipe_ir::graph::{Binary, Node, Op, TensorType, Unary};
 use pipe_ir::ids::NodeId;
 use pipe_syntax::diagnostic::{Code, Diagnostic};
+use pipe_syntax::source::Span;
 
 type Made = Result<Value, Reported>;
 
@@ -55,14 +57,21 @@ pub(super) fn unswapped(tape: &Tape, id: NodeId) -> Option<NodeId> {
     (*permutation == swapped).then(|| inputs[0])
 }
 
-/// The mean of (log sum e^logits[.., n])^2.
+/// The mean of (log sum e^logits[.., n])^2, times a weight.
 pub(super) fn z_loss(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>) -> Made {
     let logits = given.numbers(evaluator, 0)?;
     if evaluator.tape.shape(logits.node).is_empty() {
         let message = "`z_loss` needs rows of logits, and this is one number";
         return evaluator.fail(logits.error(evaluator.tape, Code::ShapeMismatch, message));
     }
-    Ok(Value::Tensor(composed::z_loss(evaluator.tape, logits.node)))
+    let weight = functions::number_or(evaluator, given, 1, 1.0)?;
+    if weight < 0.0 {
+        let message = format!("the weight of a `z_loss` is 0 or more, and this one is {weight}");
+        let error = Diagnostic::error(Code::OutOfRange, given.values[1].1, "this weight", message);
+        return evaluator.fail(error.help("a loss with a negative weight drives logits away from 0; 0 is none"));
+    }
+    let loss = composed::z_loss(evaluator.tape, logits.node);
+    Ok(Value::Tensor(if weight == 1.0 { loss } else { evaluator.tape.scale(loss, weight) }))
 }
 
 /// softmax(q[.., m, w] · k[.., n, w]ᵀ) · v[.., n, w], without the scores as a whole.
@@ -101,8 +110,23 @@ pub(super) fn attention(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>, ca
         unreachable!("their shapes were just compared");
     };
     let sharing = shared_heads(leading, of_keys).unwrap_or(1);
-    let op = Op::Attention { causal, window: window(evaluator, given, *columns)? };
-    let starts = starts(evaluator, given, operands[0])?;
+    let (window, starts) = (window(evaluator, given, *columns)?, starts(evaluator, given, operands[0])?);
+    if let Some(rate) = dropout::rate_of(evaluator, given, 5)? {
+        if window.is_some() || starts.is_some() {
+            let message = format!(
+                "scores of attention with {} cannot be dropped, and the rate of dropout is {rate}",
+                if starts.is_some() { "documents" } else { "a window" }
+            );
+            let error = Diagnostic::error(Code::OutOfRange, given.values[5].1, "this rate", message);
+            return evaluator.fail(error.help("set the rate to 0, and drop what the attention gives"));
+        }
+        let shapes = (&*grouped(of_keys, sharing, *rows, *width), &*grouped(of_keys, 1, *columns, *width));
+        let operands = [queries, keys, values];
+        let result = dropped_attention(evaluator, (operands, causal), shapes, (rate, given.span));
+        let result = if sharing == 1 { result } else { evaluator.tape.reshape(result, &q) };
+        return evaluator.made(result, given.span);
+    }
+    let op = Op::Attention { causal, window };
     if sharing == 1 {
         let starts = starts.map(|starts| with_ones(evaluator.tape, starts, leading.len()));
         let inputs: Vec<NodeId> = [queries, keys, values].into_iter().chain(starts).collect();
@@ -118,6 +142,45 @@ pub(super) fn attention(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>, ca
     let result = evaluator.tape.shaped(op, &inputs, &grouped(sharing, *rows));
     let result = evaluator.tape.reshape(result, &q);
     evaluator.made(result, given.span)
+}
+
+/// Sizes of a tensor whose heads are grouped by the head of keys that they share.
+fn grouped(of_keys: &[u64], heads: u64, rows: u64, width: u64) -> Vec<u64> {
+    match heads {
+        1 => [of_keys, &[rows, width]].concat(),
+        _ => [of_keys, &[heads, rows, width]].concat(),
+    }
+}
+
+/// Attention whose scores lie in memory, because a part of them is dropped.
+fn dropped_attention(
+    evaluator: &mut Evaluator<'_>,
+    ([queries, keys, values], causal): ([NodeId; 3], bool),
+    (of_queries, of_keys): (&[u64], &[u64]),
+    (rate, span): (f64, Span),
+) -> NodeId {
+    let tape = &mut *evaluator.tape;
+    let is_shared = of_queries.len() > of_keys.len();
+    let (queries, keys, values) = if is_shared {
+        // Each head of queries has keys and values of its own.
+        let (columns, width) = (of_keys[of_keys.len() - 2], of_keys[of_keys.len() - 1]);
+        let (before, heads) = (&of_keys[..of_keys.len() - 2], of_queries[of_queries.len() - 3]);
+        let mut repeated = |tensor: NodeId| {
+            let one = tape.reshape(tensor, &[before, &[1, columns, width]].concat());
+            let ones = tape.constant(1.0, &[before, &[heads, columns, width]].concat());
+            tape.binary(Binary::Mul, one, ones)
+        };
+        let (keys, values) = (repeated(keys), repeated(values));
+        (tape.reshape(queries, of_queries), keys, values)
+    } else {
+        (queries, keys, values)
+    };
+    let scores = tape.matmul(queries, false, keys, true);
+    let shape = tape.shape(scores).to_vec();
+    let shares = tape.shaped(Op::Softmax { causal }, &[scores], &shape);
+    let (key, nth) = evaluator.keys.next(evaluator.tape, span);
+    let kept = composed::dropout(evaluator.tape, shares, key, nth, rate);
+    evaluator.tape.matmul(kept, false, values, false)
 }
 
 /// The window of an attention, if one is given that hides any of these columns.
@@ -136,7 +199,8 @@ fn window(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>, columns: u64) ->
 
 /// The first positions that queries may look at, `i32[.., m]` without an axis of heads, if they are given.
 fn starts(evaluator: &mut Evaluator<'_>, given: &Arguments<'_>, queries: Operand) -> Result<Option<NodeId>, Reported> {
-    if given.values.len() < 5 {
+    // 0 is none, where a rate of dropout follows.
+    if given.values.get(4).is_none_or(|(value, _)| value.as_whole() == Some(0)) {
         return Ok(None);
     }
     let starts = given.indices(evaluator, 4)?;

@@ -241,6 +241,16 @@ impl Reader<'_> {
         }
     }
 
+    /// A rate of dropout, which `families.rs` found to be a number.
+    fn rate(&mut self, key: &str, default: f64) -> Number {
+        let written = self.object.get(&[key]).and_then(|(_, written)| written.text.parse::<f64>().ok());
+        let rate = written.unwrap_or(default);
+        if !(0.0..1.0).contains(&rate) {
+            self.refuse(&[key], format!("`{key}` is {rate}; a rate of dropout is 0 or more and below 1"));
+        }
+        exact(rate)
+    }
+
     /// Layers of `std.models.gpt`.
     fn gpt2_graph(&mut self, settings: &Settings) -> (&'static str, Arguments) {
         let config = self.gpt2();
@@ -262,6 +272,12 @@ impl Reader<'_> {
             ("rows", settings.rows),
         ]);
         arguments.flag("tied", config.is_tied);
+        for (name, key) in
+            [("embedding_dropout", "embd_pdrop"), ("dropout", "resid_pdrop"), ("attention_dropout", "attn_pdrop")]
+        {
+            let rate = self.rate(key, 0.1);
+            arguments.set(name, rate);
+        }
         let epsilon = self.number("layer_norm_epsilon", 1e-5);
         arguments.set("epsilon", epsilon);
         ("gpt2", arguments)
@@ -282,6 +298,13 @@ impl Reader<'_> {
         }
         let mut arguments = self.common(&config, family, settings);
         self.windows(&config, family, settings, &mut arguments);
+        let is_windowed = arguments.0.get("window").is_some_and(|window| window.to_f64() > 0.0);
+        let rate = arguments.0.get("attention_dropout").map_or(0.0, |rate| rate.to_f64());
+        if is_windowed && rate > 0.0 {
+            let message =
+                format!("`attention_dropout` is {rate}, and scores of attention with a window are not dropped here");
+            self.refuse_with(&["attention_dropout"], message, "set it to 0".to_owned());
+        }
         arguments.flag("normed", config.has_query_norm);
         let biased = u64::from(config.biases.attention) + u64::from(config.biases.projection);
         arguments.set("biased", Number::whole(i64::try_from(biased).unwrap_or(0)));
@@ -328,6 +351,8 @@ impl Reader<'_> {
             ("rows", settings.rows),
         ]);
         arguments.flag("tied", config.is_tied);
+        let rate = self.rate("attention_dropout", 0.0);
+        arguments.set("attention_dropout", rate);
         let epsilon = self.number("rms_norm_eps", if family == "mixtral" { 1e-5 } else { 1e-6 });
         arguments.set("epsilon", epsilon);
         let rotated = match family {

@@ -69,6 +69,14 @@ pub(super) fn graph_call(
         let error = Diagnostic::error(Code::UnusableConfig, span, "this rank", message);
         report.add(error.help("train all weights, or write layers with updates of your own"));
     }
+    let rate = arguments.get("attention_dropout").map_or(0.0, |rate| rate.to_f64());
+    if has_documents && rate > 0.0 {
+        let path = &call.name.text;
+        let message =
+            format!("`{path}` drops {rate} of the scores of attention, which documents keep apart: both is not known");
+        let error = Diagnostic::error(Code::UnusableConfig, call.name.span, "this model", message);
+        report.add(error.help("set `attention_dropout` in the file to 0, or `attn_pdrop` of GPT-2"));
+    }
     arguments.insert("documents".to_owned(), Number::whole(i64::from(has_documents)));
     arguments.insert("lora".to_owned(), Number::whole(i64::try_from(settings.lora).unwrap_or_default()));
     let declared = files.model(model)?;
