@@ -57,7 +57,7 @@ class Found:
 def parts(options: argparse.Namespace) -> dict[str, Part]:
     """All of them, in order of worth."""
     dry = options.dry_run
-    steps, small, medium, size = ("2", "tiny", "tiny", "tiny") if dry else ("10", "small", "medium", "small")
+    steps, small, medium, size = ("2", "least", "least", "tiny") if dry else ("10", "small", "medium", "small")
     pipec, kernels, python = str(options.carry / "pipec"), options.carry / "kernels", sys.executable
     measure = [python, str(BENCHES / "gpu.py"), "--pipec", pipec, "--repeat", "1", "--steps", steps, "--format", "json"]
     one = ["--schedule", "1f1b"]
@@ -219,7 +219,7 @@ def main() -> int:
     end = time.monotonic() + options.limit_seconds
     os.environ["PYTHONUNBUFFERED"] = "1"
     options.out.mkdir(parents=True, exist_ok=True)
-    shape = gpu.named("tiny" if options.dry_run else "small")
+    shape = gpu.named("least" if options.dry_run else "small")
     source = gpu.PIPELINE.format(
         schedule="1f1b", devices=2 if options.dry_run else 4, steps=20, precision="precision bf16", **shape
     )

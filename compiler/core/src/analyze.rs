@@ -4,8 +4,10 @@ use crate::memory::bytes;
 use crate::resolve_costs::{halves, unit};
 use crate::timing::{Setting, Timed};
 use crate::{Request, elaborate, suggest_fix};
+use pipe_ir::gpu::room::Beside;
 use pipe_ir::ids::StageId;
 use pipe_ir::program::Program;
+use pipe_ir::units::Bytes;
 use pipe_ir::units::capacity::Capacity;
 use pipe_lower::offload::copied::traffic;
 use pipe_lower::{Options, lower};
@@ -65,6 +67,8 @@ pub struct Analysis {
     pub tied: Vec<Vec<StageId>>,
     /// Whether every half of a backward is to be a run of its own.
     pub apart: bool,
+    /// What the device that needs most has of its GPU beside what is counted, where the cluster does not say it.
+    pub beside: Option<Beside>,
 }
 
 /// Times a schedule, reordered where it asks for it, and measures what follows. The request's costs
@@ -87,6 +91,7 @@ pub fn analyze(files: &Files, elaborated: Elaborated, order: Order, stages: &Sta
         versions: order.versions.clone(),
         tied: stages.tied(),
         apart: request.apart,
+        beside: None,
         unit: unit(request, pipeline.as_ref(), stages, &schedule),
         halves: halves(request, pipeline.as_ref(), stages, &schedule),
         critical_path: critical_path(&schedule, &order, &costs, &timeline),
@@ -148,7 +153,8 @@ pub fn limits(
 ) -> Result<(), Diagnostics> {
     let mut found = activations(analysis, memory, bytes);
     if let Some(pipeline) = &analysis.pipeline {
-        found.extend(bytes::check(pipeline, &analysis.schedule, program, &stages.accounts).err().into_iter().flatten());
+        let held = (program, analysis.beside);
+        found.extend(bytes::check(pipeline, &analysis.schedule, held, &stages.accounts).err().into_iter().flatten());
     }
     if found.is_empty() { Ok(()) } else { Err(found) }
 }
@@ -194,10 +200,26 @@ impl Analysis {
     /// The program of the schedule, with what has no room away from the devices where it may be,
     /// and what its copies cost each device. The timeline then waits for them.
     pub fn carry_out(&mut self, stages: &StageSet, request: &Request) -> (Program, Option<Vec<Cost>>) {
-        let program = self.program(stages, &self.lowering());
+        let mut program = self.program(stages, &self.lowering());
+        if self.reserve(&program, request) {
+            program = self.program(stages, &self.lowering());
+        }
         let program = suggest_fix::offload::settle(self, program, stages, request);
         let copies = self.copy(&program, stages, request);
         (program, copies)
+    }
+
+    /// Leaves driver and libraries what they need of the cluster's GPUs, where nobody says how much that is. Whether
+    /// the pipeline then has less.
+    fn reserve(&mut self, program: &Program, request: &Request) -> bool {
+        let (Some(pipeline), Some(cluster)) = (&mut self.pipeline, &request.cluster) else { return false };
+        self.beside = cluster.beside(pipeline, program);
+        let Some(beside) = self.beside else { return false };
+        pipeline.memory = pipeline
+            .memory
+            .take()
+            .map(|(_, span)| (Bytes(cluster.memory().0.saturating_sub(beside.sum().0)).into(), span));
+        true
     }
 
     /// The program of the schedule. Activations leave where no task waits for them, so what the

@@ -7,6 +7,7 @@
 pub mod cycle;
 pub mod digest;
 pub mod forms;
+pub mod gpu;
 pub mod graph;
 pub mod ids;
 pub mod instruction;

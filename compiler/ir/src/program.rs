@@ -2,7 +2,7 @@
 
 use crate::graph::{DType, Graph};
 use crate::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, StageId, ValueId};
-use crate::instruction::{Instruction, OperandRange};
+use crate::instruction::{Class, Instruction, OperandRange, Start};
 use crate::task::TaskKind;
 use crate::training::Training;
 use crate::units::Bytes;
@@ -356,6 +356,18 @@ impl Program {
     pub fn ends_update(&self, exec: &Exec) -> bool {
         let weights = exec.operands.first().and_then(|operand| self.values.get(operand.value.index()));
         exec.chunk.is_none_or(|chunk| chunk.group.is_some() || weights.is_none_or(|weights| chunk.to >= weights.bytes))
+    }
+
+    /// The queues of its transfers: from where to where, and of which class. Some come several times.
+    pub fn transfers(&self) -> impl Iterator<Item = (DeviceId, DeviceId, Class)> {
+        self.devices.iter().enumerate().flat_map(|(index, device)| {
+            let own = DeviceId::from_index(index);
+            device.setup.iter().chain(&device.step).filter_map(move |instruction| match instruction.starts()?.1 {
+                Start::Send(to, class) => Some((own, to, class)),
+                Start::Receive(from, class) => Some((from, own, class)),
+                Start::Join(_) | Start::Copy(_) | Start::Lane(_) => None,
+            })
+        })
     }
 
     /// The members of a group.

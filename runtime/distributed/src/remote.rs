@@ -8,7 +8,7 @@ use crate::job::mailbox::{Mailbox, Opened, Post};
 use crate::profile::Profile;
 use crate::rank::{Division, Rank};
 use crate::report::StepReport;
-use crate::tokens::{End, Posted, QueueName, Tokens, queues_of};
+use crate::tokens::{End, Posted, QueueName, Tokens};
 use crate::wire::Tag;
 use pipe_ir::ids::{DeviceId, GroupId};
 use pipe_ir::program::Program;
@@ -91,7 +91,7 @@ impl Remote {
     pub fn new(program: &Program, rank_view: &RankView, tokens: &Arc<Tokens>) -> Result<Self, RunError> {
         let mut tags = BTreeMap::new();
         let mut after = FIRST_TAG;
-        for queue in queues_of(program).collect::<BTreeSet<_>>() {
+        for queue in program.transfers().collect::<BTreeSet<_>>() {
             let peer = if rank_view.has(queue.0) { queue.1 } else { queue.0 };
             if rank_view.has(queue.0) != rank_view.has(queue.1) {
                 tags.insert(queue, (rank_view.division.rank_of(peer), after));

@@ -5,8 +5,7 @@ use crate::fault::Fault;
 use crate::lost::Position;
 use crate::memory::Region;
 use pipe_ir::ids::{DeviceId, LaneId, TokenId};
-use pipe_ir::instruction::{Class, Start};
-use pipe_ir::program::Program;
+use pipe_ir::instruction::Class;
 use pipe_ir::verify::List;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -121,19 +120,6 @@ impl Tokens {
 
 /// A queue: who sends, who receives, and what.
 pub type QueueName = (DeviceId, DeviceId, Class);
-
-/// The queues that a program uses; some of them several times.
-pub fn queues_of(program: &Program) -> impl Iterator<Item = QueueName> {
-    let devices = program.devices.iter().enumerate();
-    devices.flat_map(|(index, device)| {
-        let own = DeviceId::from_index(index);
-        device.setup.iter().chain(&device.step).filter_map(move |instruction| match instruction.starts()?.1 {
-            Start::Send(to, class) => Some((own, to, class)),
-            Start::Receive(from, class) => Some((from, own, class)),
-            Start::Join(_) | Start::Copy(_) | Start::Lane(_) => None,
-        })
-    })
-}
 
 /// A queue is consistent at every moment, even if a thread that held it broke.
 pub fn locked<T>(queue: &Mutex<T>) -> MutexGuard<'_, T> {

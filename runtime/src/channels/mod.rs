@@ -17,7 +17,7 @@ use groups::Group;
 use pipe_distributed::collective::Part;
 use pipe_distributed::memory::Region;
 use pipe_distributed::remote::Remote;
-use pipe_distributed::tokens::{End, Posted, Tokens, locked, queues_of};
+use pipe_distributed::tokens::{End, Posted, Tokens, locked};
 use pipe_distributed::{Fault, Profile, RankView, RunError};
 use pipe_ir::ids::{DeviceId, GroupId, LaneId, TokenId};
 use pipe_ir::instruction::{Class, Direction};
@@ -59,7 +59,7 @@ impl Channels {
         let counts = devices.map(|(id, device)| if is_here(id) { device.n_tokens } else { 0 });
         let tokens = Arc::new(Tokens::new(counts, program.lanes.len()));
         let mut queues: BTreeMap<_, Mutex<Queue>> = BTreeMap::new();
-        for queue in queues_of(program) {
+        for queue in program.transfers() {
             if is_here(queue.0) && is_here(queue.1) {
                 queues.entry(queue).or_default();
             }

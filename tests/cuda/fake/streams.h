@@ -141,6 +141,17 @@ inline void fill_queues(Stream& stream, const Graph& graph) {
     }
 }
 
+// Whether a kernel has used an illegal address. Then nothing more is done, and every call says so.
+inline bool has_failed = false;
+
+inline Result give_up() {
+    for (Stream* stream : streams) {
+        stream->queue.clear();
+        stream->parts.clear();
+    }
+    return ILLEGAL_ADDRESS;
+}
+
 inline bool is_idle(const Stream& stream) { return stream.queue.empty(); }
 
 inline bool advance(Stream& stream);
@@ -210,6 +221,7 @@ inline bool work_once() {
 inline Result work_until(const std::function<bool()>& is_so) {
     uint64_t tries = 0;
     while (!is_so()) {
+        if (has_failed) return give_up();
         std::vector<Stream*> busy = busy_streams();
         if (busy.empty()) return complain(LAUNCH_FAILED, "somebody waits for what was never asked");
         if (advance_one(busy)) {
@@ -220,7 +232,7 @@ inline Result work_until(const std::function<bool()>& is_so) {
         if (++tries > 100000) return complain(LAUNCH_FAILED, "all streams wait for each other");
         std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
-    return SUCCESS;
+    return has_failed ? give_up() : SUCCESS;
 }
 
 inline bool all_idle() {

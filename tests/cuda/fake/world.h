@@ -10,6 +10,7 @@
 // | PIPEC_FAKE_VERSION | of CUDA, as the driver says it; 13000 if not set |
 // | PIPEC_FAKE_FAILS | a call that answers an error: cuMemcpyDtoH_v2, cuModuleLoadData, cuGraphInstantiateWithFlags, cuGraphLaunch or cublasLtCreate |
 // | PIPEC_FAKE_ENDS | RANK:CALL:n:HOW: at its n-th call of this name a rank is KILLed or STOPped, or the call is REFUSED (by those of NCCL that join) |
+// | PIPEC_FAKE_ILLEGAL | NAME:n: of the kernels whose names begin with NAME the n-th uses an illegal address; every later call says so |
 // | PIPEC_FAKE_LOG | a file for the names of all calls, one a line |
 #pragma once
 
@@ -37,6 +38,7 @@ enum Result : int {
     INVALID_HANDLE = 400,
     NOT_FOUND = 500,
     NOT_READY = 600,
+    ILLEGAL_ADDRESS = 700,
     LAUNCH_FAILED = 719,
     PEER_ACCESS_ALREADY_ENABLED = 704,
     NOT_SUPPORTED = 801,

@@ -56,6 +56,19 @@ fn place(position: &Position, origins: &Origins) -> String {
     let Some(code) = program.devices.get(device.index()) else { return String::new() };
     let instructions = if list == List::Setup { &code.setup } else { &code.step };
     let Some(instruction) = instructions.get(index) else { return String::new() };
+    let (instruction, source) = (instruction.text(program, code), source(position, origins));
+    format!("{device} was at instruction {index} of its {list}, `{}`{source}", instruction.trim())
+}
+
+/// The task that an instruction belongs to, and the line that asks for it: to be put behind what is said of it.
+pub(crate) fn source(position: &Position, origins: &Origins) -> String {
+    let Position { device, list, index } = *position;
+    let program = origins.program.program();
+    let Some(code) = program.devices.get(device.index()) else { return String::new() };
+    let instructions = if list == List::Setup { &code.setup } else { &code.step };
+    if index >= instructions.len() {
+        return String::new();
+    }
     let source = match &origins.written {
         ProgramSource::Schedule(schedule, sources) => task(program, instructions, index)
             .map(|(word, task)| format!(", {word} {task}{}", line(schedule, sources, task))),
@@ -65,8 +78,7 @@ fn place(position: &Position, origins: &Origins) -> String {
             lines.and_then(|lines| lines.of(place)).map(|line| format!(" ({name}:{line})"))
         }
     };
-    let instruction = instruction.text(program, code);
-    format!("{device} was at instruction {index} of its {list}, `{}`{}", instruction.trim(), source.unwrap_or_default())
+    source.unwrap_or_default()
 }
 
 /// The task that an instruction is, or comes before; at the end of a list the one that it comes after.

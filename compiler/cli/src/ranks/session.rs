@@ -2,7 +2,7 @@
 //! speaks for all.
 
 use super::agreement::{Word, difference};
-use super::lost::Origins;
+use super::lost::{self, Origins};
 use crate::Outcome;
 use crate::input::{Format, TargetArguments};
 use crate::output::findings::{reason, reject, show_findings};
@@ -12,7 +12,7 @@ use crate::training;
 use crate::training::backend::BackendChoice;
 use pipe_compiler::Compilation;
 use pipe_compiler::analyze::Analysis;
-use pipe_distributed::Job;
+use pipe_distributed::{Job, Position};
 use pipe_distributed::store::Keeper;
 use pipe_ir::digest::Digest;
 use pipe_ir::program::Program;
@@ -177,6 +177,17 @@ impl Session<'_> {
         }
         self.warn("there is no checkpoint yet: the run begins at its first step");
         Ok(0)
+    }
+
+    /// Why a run ended: where an instruction failed, with the task that it belongs to and the line that asks for it.
+    pub(crate) fn told(&self, failure: &training::Failure) -> String {
+        let source = match (failure, self.origins.get()) {
+            (training::Failure::Run(RunError::Instruction { device, list, index, .. }), Some(origins)) => {
+                lost::source(&Position { device: *device, list: *list, index: *index }, origins)
+            }
+            _ => String::new(),
+        };
+        format!("{failure}{source}")
     }
 
     /// Ends what was begun, on all ranks.

@@ -140,3 +140,28 @@ fn a_step_of_too_many_calls_is_not_captured() {
     assert!(ended.error.contains("warning: steps are not captured as a graph"), "{}", ended.error);
     assert!(ended.error.contains("and a graph of more than 100000 takes long to make"), "{}", ended.error);
 }
+
+/// A kernel that uses an illegal address is told by whatever call comes next. Where each is waited for, it has its
+/// instruction, its task and the line that asks for it.
+#[test]
+fn a_kernel_that_breaks_a_rule_is_named() {
+    let Some(machine) = Machine::new("illegal", &source("f32", 2, 4, "1f1b")) else { return };
+    let run = |blocks: &str, more: &str| {
+        let line = format!("run tiny.pipe --backend cuda --steps 2 --no-checkpoint --no-cublas {more}");
+        let variables = [("PIPEC_FAKE_ILLEGAL", "gemm:20"), ("CUDA_LAUNCH_BLOCKING", blocks)];
+        pipec_with(machine.libraries, &machine.folder, &line, &variables).with(1).error
+    };
+    for more in ["", "--no-capture"] {
+        let error = run("0", more);
+        assert!(
+            error.contains("cuStreamSynchronize answers CUDA_ERROR_ILLEGAL_ADDRESS, because of a kernel"),
+            "{error}"
+        );
+        assert!(error.contains("with CUDA_LAUNCH_BLOCKING=1 each is waited for"), "{error}");
+        assert!(!error.contains("fake cuda:") && !error.contains("in the first step that was launched"), "{error}");
+    }
+    let error = run("1", "");
+    assert!(error.contains("error: d1 stopped at instruction 16 of its step, `Run "), "{error}");
+    let why = "the GPU stopped at kernel 21 of it: cuStreamSynchronize answers CUDA_ERROR_ILLEGAL_ADDRESS";
+    assert!(error.contains(&format!("{why}, in BW s1 m0 (std:1f1b:10:9)\n")), "{error}");
+}

@@ -6,6 +6,7 @@
 //! a pipeline of all that, in milliseconds, so that a tick is a nanosecond as with profiles.
 //! `docs/cluster.md` has the formulas.
 
+mod beside;
 pub mod collective;
 pub mod durations;
 pub mod gradients;
@@ -24,6 +25,9 @@ use pipe_ir::units::Bytes;
 use pipe_schedule::units::Ticks;
 use pipe_syntax::source::{FileId, Source, Sources, Span};
 use std::ops::Range;
+
+/// Devices with less memory are no GPUs that anybody trains on: a context and libraries would take most of it.
+const SMALLEST_GPU: Bytes = Bytes(4 << 30);
 
 /// The most device slots of a cluster.
 pub const MAX_DEVICE_SLOTS: u64 = 1 << 20;
@@ -85,6 +89,8 @@ pub struct Cluster {
     /// Devices of each node.
     pub per_node: u32,
     memory: Bytes,
+    /// Whether the file says what is reserved of it.
+    is_reserved: bool,
     host: Option<Host>,
     /// How fast devices compute.
     pub rates: Rates,
@@ -118,6 +124,12 @@ impl Cluster {
     /// Bytes of each device.
     pub const fn memory(&self) -> Bytes {
         self.memory
+    }
+
+    /// Whether devices of this memory are taken to be GPUs whose driver and libraries need some of it, and the file
+    /// does not say how much.
+    pub fn counts_beside(&self) -> bool {
+        !self.is_reserved && self.memory >= SMALLEST_GPU
     }
 
     /// What each device may use of its node's host, where that is said: an equal part.

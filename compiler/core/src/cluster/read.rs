@@ -96,7 +96,7 @@ fn cluster(source: &Source, root: &Table<'_, '_>, found: &mut Diagnostics) -> Op
     links.only(&["node", "cluster"], found);
     let ((n_nodes, nodes_place), (per_node, _)) = (nodes?, devices?);
     let (inside, between) = self::links(&links, (n_nodes, per_node), found)?;
-    let Device { memory, memory_place, flops, peak_flops } = device?;
+    let Device { memory, is_reserved, memory_place, flops, peak_flops } = device?;
     Some(Cluster {
         source: source.clone(),
         file: None,
@@ -105,6 +105,7 @@ fn cluster(source: &Source, root: &Table<'_, '_>, found: &mut Diagnostics) -> Op
         n_nodes,
         per_node,
         memory,
+        is_reserved,
         host,
         rates: Rates::even(flops),
         peak_flops,
@@ -125,6 +126,7 @@ fn host(table: &Table<'_, '_>, found: &mut Diagnostics) -> Option<Host> {
 
 struct Device {
     memory: Bytes,
+    is_reserved: bool,
     memory_place: std::ops::Range<usize>,
     flops: u64,
     peak_flops: Option<u64>,
@@ -149,7 +151,8 @@ fn device(table: &Table<'_, '_>, found: &mut Diagnostics) -> Option<Device> {
         None => None,
     };
     let (memory, memory_place) = memory?;
-    Some(Device { memory, memory_place, flops: flops?.0, peak_flops })
+    let is_reserved = table.get("reserved").is_some();
+    Some(Device { memory, is_reserved, memory_place, flops: flops?.0, peak_flops })
 }
 
 /// What a device has beyond what is reserved, and where its memory is written.

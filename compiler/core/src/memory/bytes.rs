@@ -4,6 +4,7 @@
 //! What is alive follows from the allocs and frees of the device's own instructions, so it does not depend on time.
 
 use crate::memory::peak_breakdown::{Contributor, Fullest};
+use pipe_ir::gpu::room::Beside;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::{DeviceProgram, Program};
 use pipe_ir::units::Bytes;
@@ -23,7 +24,7 @@ const SHOWN: usize = 6;
 pub fn check(
     pipeline: &Pipeline,
     schedule: &Schedule,
-    program: &Program,
+    (program, beside): (&Program, Option<Beside>),
     accounts: &[StageAccount],
 ) -> Result<(), Diagnostics> {
     let mut found = Diagnostics::new();
@@ -50,6 +51,7 @@ pub fn check(
                 };
             }
             diagnostic = alive(diagnostic, &fullest.contributors(program, accounts));
+            diagnostic = reserved(diagnostic, beside);
             // Only the first is known to be enough.
             let enough = match capacity.differs() {
                 true => format!("{}KiB on {id} are enough", needed.0.div_ceil(1024)),
@@ -77,6 +79,16 @@ pub fn check(
         }
     }
     if found.is_empty() { Ok(()) } else { Err(found) }
+}
+
+/// What is not for the pipeline, where nobody wrote it.
+fn reserved(diagnostic: Diagnostic, beside: Option<Beside>) -> Diagnostic {
+    let Some(beside) = beside else { return diagnostic };
+    let (all, Beside { driver, products, nccl }) = (beside.sum(), beside);
+    diagnostic.note(format!(
+        "{all} of a GPU are not for the pipeline: up to {driver} are of its driver, {products} of cuBLASLt and {nccl} of \
+         NCCL; `reserved` in `[device]` says how much it is"
+    ))
 }
 
 /// What is said of the line that gives a device its bytes.

@@ -4,6 +4,7 @@ use super::time;
 use crate::analyze::Analysis;
 use crate::cluster::{Cluster, Rates, SlotLayout};
 use crate::mapping::MappingResult;
+use pipe_ir::gpu::room::Beside;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::task::TaskKind;
 use pipe_model::stage_set::StageSet;
@@ -39,9 +40,30 @@ pub struct ClusterReport {
     pub tokens_per_second: Option<f64>,
     /// Time after the last task until gradients are exchanged.
     pub exchange: f64,
+    /// What `pipec run` takes of a GPU's memory beside what is counted, on the device that needs most of it; absent
+    /// where the cluster or the pipeline says what there is for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beside: Option<BesideReport>,
     /// The order in which nodes are filled, where one was looked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mapping: Option<MappingReport>,
+}
+
+/// What driver and libraries take of the memory of a GPU, at most, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct BesideReport {
+    /// The CUDA context, and what is left to the driver.
+    pub driver_bytes: u64,
+    /// cuBLASLt's workspace.
+    pub products_bytes: u64,
+    /// NCCL's connections.
+    pub nccl_bytes: u64,
+}
+
+impl From<Beside> for BesideReport {
+    fn from(Beside { driver, products, nccl }: Beside) -> Self {
+        Self { driver_bytes: driver.0, products_bytes: products.0, nccl_bytes: nccl.0 }
+    }
 }
 
 /// How fast devices compute, as a profile says.
@@ -125,6 +147,7 @@ impl ClusterReport {
             mfu,
             tokens_per_second: tokens.filter(|_| seconds > 0.0).map(|tokens| tokens / seconds),
             exchange: time(exchange),
+            beside: analysis.beside.map(BesideReport::from),
             mapping: None,
         }
     }

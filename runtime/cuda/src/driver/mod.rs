@@ -40,6 +40,22 @@ impl DriverError {
     pub(crate) fn is_out_of_memory(self) -> bool {
         self.code == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY
     }
+
+    /// Whether it is of a kernel that was asked for before: it broke a rule, and the GPU does nothing more for this
+    /// process.
+    pub(crate) fn is_of_a_kernel(self) -> bool {
+        matches!(
+            self.code,
+            sys::CUresult::CUDA_ERROR_ILLEGAL_ADDRESS
+                | sys::CUresult::CUDA_ERROR_MISALIGNED_ADDRESS
+                | sys::CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE
+                | sys::CUresult::CUDA_ERROR_INVALID_PC
+                | sys::CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION
+                | sys::CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR
+                | sys::CUresult::CUDA_ERROR_ASSERT
+                | sys::CUresult::CUDA_ERROR_LAUNCH_FAILED
+        )
+    }
 }
 
 impl fmt::Display for DriverError {
@@ -125,6 +141,13 @@ pub(crate) fn leave(code: c_int) {
         // SAFETY: the function of POSIX takes any number, and does not come back.
         unsafe { _exit(code) };
     }
+}
+
+/// Whether every kernel is to be waited for, so that one that fails has a name: the variable that tells the driver to
+/// do so, too.
+pub(crate) fn is_blocking() -> bool {
+    static SAID: OnceLock<bool> = OnceLock::new();
+    *SAID.get_or_init(|| std::env::var("CUDA_LAUNCH_BLOCKING").is_ok_and(|value| value == "1"))
 }
 
 /// Whether a tool looks at the process, such as those of Nsight and compute-sanitizer, which write what they have seen

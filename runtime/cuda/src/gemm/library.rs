@@ -18,7 +18,7 @@ use std::ptr;
 
 /// Bytes that each queue has for what algorithms leave between their parts: what the library's
 /// reference advises for Hopper.
-pub(crate) const WORKSPACE: usize = 32 << 20;
+pub(crate) const WORKSPACE: usize = pipe_ir::gpu::room::WORKSPACE.to_usize();
 
 /// Whether this machine has the library. It is not started.
 pub(crate) fn is_here() -> bool {

@@ -11,6 +11,7 @@ use super::super::kernels::StepNumbers;
 use super::super::launch::WORKING_BYTES;
 use crate::machine::cross_process::scratch;
 use crate::machine::gpu_assignment::GpuAssignment;
+use pipe_ir::gpu::room::SPARE;
 use pipe_ir::ids::{DeviceId, GroupId, MicrobatchId, ValueId};
 use pipe_ir::program::{Buffer, Program, Space};
 use pipe_ir::units::Bytes;
@@ -110,7 +111,7 @@ impl Arenas {
         let beside = Beside {
             // What runs side by side needs its own.
             device: n_queues * (WORKING_BYTES.to_usize() + workspace),
-            gpu: layout.image() + scratch.values().sum::<usize>() + SPARE,
+            gpu: layout.image() + scratch.values().sum::<usize>() + SPARE.to_usize(),
         };
         analyze(program, assignment, (&beside, nccl))?;
         let devices =
@@ -214,10 +215,6 @@ struct Beside {
     device: usize,
     gpu: usize,
 }
-
-/// Bytes of a GPU that are left to the driver: for nodes of a graph, and for the kernels that cuBLASLt loads when it
-/// first needs them.
-const SPARE: usize = 64 << 20;
 
 /// Whether everything fits on each GPU, before anything is allocated there.
 fn analyze(program: &Program, assignment: &GpuAssignment, (own, nccl): (&Beside, Bytes)) -> Result<(), RunError> {

@@ -81,6 +81,8 @@ pub(super) struct Ran {
     pub(super) exec: ExecId,
     pub(super) microbatch: MicrobatchId,
     pub(super) gpu: usize,
+    /// What is asked of the driver for it.
+    pub(super) actions: Range<usize>,
     /// Its start, and its end; in a profile, the end of each kernel.
     pub(super) marks: Vec<usize>,
     /// Where the host reads whether its data are wrong, if it looks at data.
@@ -362,6 +364,7 @@ impl Builder<'_> {
         let operands: Vec<Area> =
             own.operands(operands).iter().map(|buffer| self.area(Home { device, buffer: *buffer })).collect();
         let instruction = self.next_run(device);
+        let first = self.launch_plan.actions.len();
         let error = compiled.checks().then(|| {
             self.checks += 1;
             self.arenas.error(gpu, self.checks - 1)
@@ -400,7 +403,9 @@ impl Builder<'_> {
             marks.push(self.mark(stream)?);
             let error = error.map(|(_, on_host)| on_host);
             let lane = queue.lane();
-            self.launch_plan.runs.push(Ran { device, lane, instruction, exec, microbatch, gpu, marks, error, kinds });
+            let actions = first..self.launch_plan.actions.len();
+            let ran = Ran { device, lane, instruction, exec, microbatch, gpu, actions, marks, error, kinds };
+            self.launch_plan.runs.push(ran);
         }
         if self.looks.one_by_one {
             self.over[gpu] = Some(self.record(stream)?);

@@ -27,7 +27,7 @@ mod submit;
 mod timings;
 
 use super::commands::{self, Facts};
-use super::driver::{Area, DriverError, Graph};
+use super::driver::{Area, DriverError, Graph, is_blocking};
 use super::kernels::{StepNumbers, fault};
 use super::nccl::Links;
 use arenas::Arenas;
@@ -48,7 +48,7 @@ use pipe_runtime::random::Counter;
 use pipe_runtime::{DeviceStep, Fault, Loader, Nanos, Options, Pace, Profile, RunError, StepReport, UsedGpu};
 use std::sync::Arc;
 use std::time::Instant;
-use submit::Submitter;
+use submit::{Submitter, text_of};
 
 /// A program on GPUs.
 pub(crate) struct Machine {
@@ -84,9 +84,14 @@ struct Launchable {
     launch_plan: LaunchPlan,
 }
 
+/// What is said beside an error of a kernel that ran some time before.
+const WHICH: &str = ", because of a kernel that ran before: with CUDA_LAUNCH_BLOCKING=1 each is waited for, and the run \
+                     ends at its instruction";
+
 impl From<DriverError> for RunError {
     fn from(error: DriverError) -> Self {
-        Self::Driver(error.to_string())
+        let hint = if error.is_of_a_kernel() && !is_blocking() { WHICH } else { "" };
+        Self::Driver(format!("{error}{hint}"))
     }
 }
 
@@ -149,7 +154,7 @@ impl Machine {
             program: Arc::clone(program),
         };
         // With ranks every call is asked for: docs/cuda.md says why.
-        let captures = options.capture && !strict && !options.profile && rank_view.is_none();
+        let captures = options.capture && !strict && !options.profile && rank_view.is_none() && !is_blocking();
         // To load a kernel may mean to wait for the GPU: not while a graph is captured, and not
         // while exchanges wait there for other ranks.
         if captures || machine.links.is_some() {
@@ -169,8 +174,14 @@ impl Machine {
         let (assignment, links) = (&self.assignment, self.links.as_ref());
         let means = Means { assignment, arenas: &self.arenas, code: &self.code, links };
         let launch_plan = LaunchPlan::new(self.program.program(), recorded, means, looks)?;
-        let mut submitter =
-            Submitter { launch_plan: &launch_plan, code: &self.code, pauses: None, is_captured: false, links };
+        let mut submitter = Submitter {
+            launch_plan: &launch_plan,
+            code: &self.code,
+            pauses: None,
+            is_captured: false,
+            blocks: None,
+            links,
+        };
         submitter.submit(Some((self.program.program(), seed)))?;
         self.assignment.synchronise()?;
         Ok(())
@@ -213,13 +224,14 @@ impl Machine {
         if !is_launched {
             let pauses = self.pauses.as_mut();
             let (code, links) = (&self.code, self.links.as_ref());
-            Submitter { launch_plan, code, pauses, is_captured: false, links }.submit(None)?;
+            let blocks = is_blocking().then(|| self.program.program());
+            Submitter { launch_plan, code, pauses, is_captured: false, blocks, links }.submit(None)?;
         }
         match &self.links {
             Some(links) => links.wait(launch_plan.main(), |tokens| timings::positions(launch_plan, tokens))?,
             None => launch_plan.main().synchronise().map_err(|error| {
-                let hint = if self.has_launched == had_launched { "" } else { FIRST_GRAPH };
-                RunError::Driver(format!("{error}{hint}"))
+                let is_first = self.has_launched != had_launched && !error.is_of_a_kernel();
+                if is_first { RunError::Driver(format!("{error}{FIRST_GRAPH}")) } else { error.into() }
             })?,
         }
         let wall = Nanos(u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX));
@@ -281,8 +293,7 @@ impl Machine {
             let Some(message) = fault(u64::from_ne_bytes(word)) else { continue };
             let fault = Fault::new(message);
             let place = run.instruction as usize;
-            let instruction = self.program.program().devices[run.device.index()].step.get(place);
-            let instruction = instruction.map(|instruction| format!("{instruction:?}")).unwrap_or_default();
+            let instruction = text_of(self.program.program(), run.device, place);
             let (device, list) = (run.device, List::Step);
             return Err(RunError::Instruction { device, list, index: place, instruction, fault });
         }

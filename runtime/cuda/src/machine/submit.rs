@@ -7,11 +7,13 @@ use super::libraries::Queued;
 use crate::machine::launch_plan::{LaunchPlan, Operation};
 use crate::machine::modules::Modules;
 use pipe_distributed::memory::Memory;
+use pipe_ir::ids::DeviceId;
 use pipe_ir::program::Program;
 use pipe_ir::units::Bytes;
-use pipe_runtime::RunError;
+use pipe_ir::verify::List;
 use pipe_runtime::init;
 use pipe_runtime::random::Counter;
+use pipe_runtime::{Fault, RunError};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -29,6 +31,8 @@ pub(super) struct Submitter<'a> {
     /// Under stress: streams pause at random.
     pub(super) pauses: Option<&'a mut Counter>,
     pub(super) is_captured: bool,
+    /// The program, if each kernel is waited for.
+    pub(super) blocks: Option<&'a Program>,
     /// In a job of several ranks.
     pub(super) links: Option<&'a Links>,
 }
@@ -48,7 +52,7 @@ impl<'a> Submitter<'a> {
         fits_a_graph(launch_plan.actions.iter().map(|action| &action.task))?;
         launch_plan.main().gpu.activate()?;
         let capture = Capture::begin(launch_plan.main())?;
-        Self { launch_plan, code, pauses: None, is_captured: true, links: None }.submit(None)?;
+        Self { launch_plan, code, pauses: None, is_captured: true, blocks: None, links: None }.submit(None)?;
         Ok(capture.end()?)
     }
 
@@ -72,7 +76,7 @@ impl<'a> Submitter<'a> {
     /// one, the host lacks memory for initial contents, or other ranks cannot be reached.
     pub(super) fn submit(&mut self, init: Option<(&Program, u64)>) -> Result<(), RunError> {
         let mut current = None;
-        for action in &self.launch_plan.actions {
+        for (position, action) in self.launch_plan.actions.iter().enumerate() {
             let stream = &self.launch_plan.streams[action.stream];
             let gpu = stream.gpu.ordinal;
             if current != Some(gpu) {
@@ -111,9 +115,41 @@ impl<'a> Submitter<'a> {
                     area.write(region.bytes())?;
                 }
             }
+            if let Some(program) = self.blocks.filter(|_| is_kernel(&action.task)) {
+                self.look(program, position, stream)?;
+            }
         }
         Ok(())
     }
+
+    /// Waits for a kernel. Fails at the instruction that it belongs to, if it does.
+    fn look(&self, program: &Program, position: usize, stream: &Stream) -> Result<(), RunError> {
+        let waited = match self.links {
+            Some(links) => links.wait(stream, |_| Ok(())),
+            None => stream.synchronise().map_err(RunError::from),
+        };
+        let Err(RunError::Driver(why)) = waited else { return waited };
+        let Some(run) = self.launch_plan.runs.iter().find(|run| run.actions.contains(&position)) else {
+            return Err(RunError::Driver(why));
+        };
+        let number =
+            self.launch_plan.actions[run.actions.start..position].iter().filter(|before| is_kernel(&before.task));
+        let fault = Fault::new(format!("the GPU stopped at kernel {} of it: {why}", 1 + number.count()));
+        let (device, index) = (run.device, run.instruction as usize);
+        let instruction = text_of(program, device, index);
+        Err(RunError::Instruction { device, list: List::Step, index, instruction, fault })
+    }
+}
+
+/// An instruction of the step of a device, as it is written in Rust.
+pub(super) fn text_of(program: &Program, device: DeviceId, index: usize) -> String {
+    let instruction = program.devices[device.index()].step.get(index);
+    instruction.map(|instruction| format!("{instruction:?}")).unwrap_or_default()
+}
+
+/// Whether the GPU computes.
+const fn is_kernel(task: &Operation) -> bool {
+    matches!(task, Operation::Launch { .. } | Operation::Product(_))
 }
 
 /// Whether actions are few enough for a graph. Waits, and events that no clock looks at, become edges of it.

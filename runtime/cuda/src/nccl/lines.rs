@@ -1,34 +1,15 @@
 //! Lines: what ranks exchange bytes for, each with a communicator of its own.
 
-use pipe_distributed::tokens::queues_of;
 use pipe_distributed::{Division, Rank};
-use pipe_ir::ids::GroupId;
-use pipe_ir::instruction::Class;
 use pipe_ir::program::Program;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a communicator is for.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Line {
-    /// Transfers of a class from a rank to another.
-    Transfer(Rank, Rank, Class),
-    /// Collectives of a group.
-    Group(GroupId),
-}
+pub(crate) type Line = pipe_ir::gpu::lines::Line<Rank>;
 
 /// All lines of a program on so many ranks, and who takes part in each, ascending. Every rank counts them alike.
 pub(crate) fn lines(program: &Program, division: Division) -> BTreeMap<Line, Vec<Rank>> {
-    let transfers = queues_of(program).filter_map(|(from, to, class)| {
-        let (from, to) = (division.rank_of(from), division.rank_of(to));
-        let members = BTreeSet::from([from, to]);
-        (from != to).then_some((Line::Transfer(from, to, class), members))
-    });
-    let groups = program.groups.iter().enumerate().map(|(index, members)| {
-        let members: BTreeSet<Rank> = members.iter().map(|device| division.rank_of(*device)).collect();
-        (Line::Group(GroupId::from_index(index)), members)
-    });
-    let shared = transfers.chain(groups).filter(|(_, members)| members.len() > 1);
-    shared.map(|(line, members)| (line, members.into_iter().collect())).collect()
+    pipe_ir::gpu::lines::lines(program, |device| division.rank_of(device))
 }
 
 /// The lines in an order in which ranks join them one after the other without waiting for long chains of others: by
@@ -48,25 +29,9 @@ pub(crate) fn by_round(lines: &BTreeMap<Line, Vec<Rank>>) -> Vec<(u32, Line)> {
     all
 }
 
-/// Multiprocessors that all exchanges of a rank take together while they wait: a quarter of those of an H100.
-const WAITING: usize = 32;
-
-/// Blocks of an exchange at most. Each has a multiprocessor for itself, from the moment at which
-/// its queue comes to it until the other end has come, too. Were all of them taken by exchanges
-/// that wait, the work that others wait for could not begin. A power of two, to which the library
-/// would round it up.
-pub(crate) fn most_blocks(lines: &BTreeMap<Line, Vec<Rank>>) -> u32 {
-    let mut by_rank = BTreeMap::<Rank, usize>::new();
-    for rank in lines.values().flatten() {
-        *by_rank.entry(*rank).or_default() += 1;
-    }
-    let most = by_rank.into_values().max().unwrap_or(1);
-    1 << (WAITING / most).max(1).ilog2()
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Line, by_round, lines, most_blocks};
+    use super::{Line, by_round, lines};
     use pipe_distributed::{Division, Rank};
     use pipe_ir::instruction::Class::{Activation, Gradient};
     use pipe_ir::program::Program;
@@ -121,19 +86,5 @@ mod tests {
             let mut members = others.flat_map(|(_, own)| &all[own]);
             assert!(members.all(|rank| !all[line].contains(rank)), "{line:?}");
         }
-    }
-
-    #[test]
-    fn exchanges_that_wait_leave_most_of_a_gpu_to_others() {
-        let of = |pairs: &[(u32, u32)]| {
-            let line = |(number, (one, other)): (usize, &(u32, u32))| {
-                (Line::Group(pipe_ir::ids::GroupId::from_index(number)), vec![Rank(*one), Rank(*other)])
-            };
-            most_blocks(&pairs.iter().enumerate().map(line).collect())
-        };
-        assert_eq!((of(&[]), of(&[(0, 1)]), of(&[(0, 1), (1, 2)])), (32, 32, 16));
-        // Rank 1 has three: 10 for each, rounded down.
-        assert_eq!(of(&[(0, 1), (1, 2), (1, 3)]), 8);
-        assert_eq!(of(&[(0, 1); 40]), 1);
     }
 }

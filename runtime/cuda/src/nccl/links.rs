@@ -10,9 +10,10 @@
 
 use super::super::driver::{DeviceMemory, DriverError, Gpu, Stream};
 use super::library::{Communicator, Id, Library, Move, NcclError};
-use super::lines::{Line, by_round, lines, most_blocks};
+use super::lines::{Line, by_round, lines};
 use pipe_distributed::tokens::Tokens;
 use pipe_distributed::{Rank, RankView};
+use pipe_ir::gpu::lines::most_blocks;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::Program;
 use pipe_runtime::RunError;

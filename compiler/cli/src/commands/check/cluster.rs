@@ -3,8 +3,9 @@
 use crate::output::figures::{grouped, percent, time};
 use crate::output::table::Fact;
 use pipe_compiler::report::Report;
-use pipe_compiler::report::cluster::{ClusterReport, MappingReport, RatesReport};
+use pipe_compiler::report::cluster::{BesideReport, ClusterReport, MappingReport, RatesReport};
 use pipe_ir::task::TaskKind;
+use pipe_ir::units::Bytes;
 
 /// What is said of the cluster.
 pub(crate) fn summary(own: &ClusterReport, report: &Report) -> Vec<Fact> {
@@ -30,11 +31,21 @@ pub(crate) fn summary(own: &ClusterReport, report: &Report) -> Vec<Fact> {
     } else if let Some(tokens) = own.tokens_per_second {
         lines.push(Fact::new("speed", grouped(tokens as u64), "tokens a second"));
     }
+    lines.extend(own.beside.map(beside));
     lines.extend(own.mapping.as_ref().map(order));
     if own.exchange > 0.0 {
         lines.push(Fact::new("gradients", time(own.exchange, Some(own.time_unit)), "to exchange after the last task"));
     }
     lines
+}
+
+/// What a GPU has beside what is counted.
+fn beside(own: BesideReport) -> Fact {
+    let BesideReport { driver_bytes, products_bytes, nccl_bytes } = own;
+    let all = Bytes(driver_bytes + products_bytes + nccl_bytes);
+    let [driver, products, nccl] = [driver_bytes, products_bytes, nccl_bytes].map(Bytes);
+    let remark = format!("at most, on a GPU: context {driver}, cuBLASLt {products}, NCCL {nccl}");
+    Fact::new("beside", all.to_string(), remark)
 }
 
 /// How fast devices compute, and which profile says so.

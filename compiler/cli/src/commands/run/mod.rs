@@ -184,7 +184,7 @@ impl Arguments {
         let finished = execute();
         let (finished, kernels, gpus) = match finished {
             Ok(finished) => finished,
-            Err(failure) => return session.fail(&failure.to_string()),
+            Err(failure) => return session.fail(&session.told(&failure)),
         };
         let resident = memory.and_then(|memory| memory.most());
         let resident = Resident::most(resident, program.program(), backend, session.job());
