@@ -203,6 +203,17 @@ fn every_kind_of_schedule_is_lined_up_with_its_run() {
     }
 }
 
+/// The devices of a tensor-parallel group are one device of the plan.
+#[test]
+fn groups_are_lined_up_with_their_devices() {
+    let folder =
+        folder("diff-tensor", &[("tiny.pipe", &TINY.replace("devices 2", "devices 2 tensor 2").replace("17", "18"))]);
+    pipec(&folder, "run tiny.pipe --trace run.json", "").with(0);
+    let report = diff(&folder, "tiny.pipe run.json --search 0");
+    adds_up(&report);
+    assert!(number(&report, "measured_ms") > 0.0, "{report:#}");
+}
+
 #[test]
 fn halves_that_ran_at_once_have_their_parts_of_the_time() {
     let folder = folder("diff-halves", &[("x.pipe", &TINY.replace("1f1b", "zb_h1"))]);

@@ -138,3 +138,23 @@ fn the_processor_is_measured_where_no_gpu_can_be() {
     let error = refused("--backend null", &[], 2);
     assert!(error.contains("[possible values: auto, cpu, cuda]"), "{error}");
 }
+
+/// Groups are measured as the devices of the schedule where each device has a GPU, and nowhere else. A task of a trace
+/// is one event, whatever is exchanged inside it.
+#[test]
+fn groups_have_a_gpu_for_each_device() {
+    let Some(machine) = Machine::new("groups") else { return };
+    let text = fs::read_to_string(machine.folder.join("tiny.pipe")).expect("written");
+    let text = text.replace("vocab = 17", "vocab = 18").replace("devices 2", "devices 2 tensor 2");
+    fs::write(machine.folder.join("tiny.pipe"), text).expect("the folder can be written");
+    let four = [("PIPEC_FAKE_DEVICES", "4")];
+    let (out, _, file) = profile(&machine, "--backend cuda --steps 4", &four);
+    assert!(out.contains("2 groups of 2 devices"), "{out}");
+    assert_eq!([&file["devices"], &file["tensor"]], [&json!(4), &json!(2)]);
+    pipec(&machine.folder, "check tiny.pipe --profile x.profile.json", "").with(0);
+    let one = pipec_with(machine.libraries, &machine.folder, "profile tiny.pipe --backend cuda --steps 4", &[]).with(1);
+    assert!(one.error.contains("those of `tensor 2` wait for each other: take 4 GPUs"), "{}", one.error);
+    let run = "run tiny.pipe --backend cuda --trace run.json";
+    pipec_with(machine.libraries, &machine.folder, run, &four).with(0);
+    pipec(&machine.folder, "diff tiny.pipe run.json --search 0", "").with(0);
+}

@@ -45,3 +45,29 @@ fn a_pipeline_is_measured_and_its_profile_is_read_again() {
     let more = pipec(&folder, "check tiny.pipe --profile x.profile.json --set microbatches=6", "").with(0);
     assert!(more.out.contains("times          ms          from x.profile.json"), "{}", more.out);
 }
+
+/// Groups are measured as the devices of the schedule: a task with its pieces, and what is exchanged between them.
+#[test]
+fn groups_are_measured_as_one_device_each() {
+    let group = "import std.models.gpt
+        pipeline p {
+            model gpt(hidden = 32, blocks = 2, sequence = 32, rows = 2)
+            devices 2
+            tensor 2
+            microbatches 4
+            schedule zb_h1
+            train { data synthetic steps 2 optimizer sgd(learning_rate = 0.1) clip_norm 1 }
+        }";
+    let folder = folder("profile-groups", &[("group.pipe", group)]);
+    let ended = pipec(&folder, "profile group.pipe --steps 6 -o x.profile.json", "").with(0);
+    let ends = ["d1", "2 groups of 2 devices"].iter().all(|part| ended.out.contains(part));
+    assert!(ends && !ended.out.contains("d2"), "{}", ended.out);
+    let text = std::fs::read_to_string(folder.join("x.profile.json")).expect("it was written");
+    let profile: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!([&profile["devices"], &profile["tensor"], &profile["stages"]], [4, 2, 2].map(Value::from).each_ref());
+    assert_eq!(profile["tasks"].as_array().map(Vec::len), Some(8), "F, B, W and U of two stages: {text}");
+    let report = json(&folder, "check group.pipe --profile x.profile.json --format json", 0);
+    let (makespan, predicted) =
+        (report["makespan"].as_f64(), profile["comparison"]["makespan"]["predicted_ns"].as_u64());
+    assert_eq!(makespan.map(|ms| (ms * 1e6).round() as u64), predicted);
+}

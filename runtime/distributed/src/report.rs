@@ -2,7 +2,7 @@
 
 use pipe_ir::ids::{DeviceId, ExecId, GroupId, MicrobatchId};
 use pipe_ir::instruction::Collective;
-use pipe_ir::program::Program;
+use pipe_ir::program::{Piece, Program};
 use pipe_ir::units::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -137,15 +137,20 @@ mod bits {
 }
 
 impl DeviceStep {
-    /// Adds a run.
-    pub fn record(&mut self, span: Span, trace: bool) {
+    /// Adds a run. One of a later piece of a task goes on with the run before, and so does what members have exchanged
+    /// between the two.
+    pub fn record(&mut self, span: Span, piece: Option<Piece>, trace: bool) {
+        let goes_on = piece.is_some_and(|piece| piece.number > 0);
         if self.busy == Nanos::default() {
             self.first_start = span.start;
         }
-        self.busy.0 += span.end.0 - span.start.0;
+        let start = if goes_on { self.last_end } else { span.start };
+        self.busy.0 += span.end.0.saturating_sub(start.0);
         self.last_end = span.end;
-        if trace {
-            self.spans.push(span);
+        match self.spans.last_mut().filter(|_| goes_on) {
+            Some(task) => task.end = span.end,
+            None if trace => self.spans.push(span),
+            None => {}
         }
     }
 

@@ -16,7 +16,7 @@ use pipe_distributed::collective::Part;
 use pipe_distributed::tokens::{End, Posted};
 use pipe_distributed::{DeviceStep, Fault, Joined, Nanos, Profile, RunError, Span};
 use pipe_ir::graph::DType;
-use pipe_ir::ids::{BufferId, DeviceId, ExecId, GroupId, MicrobatchId, TokenId};
+use pipe_ir::ids::{BufferId, DeviceId, GroupId, MicrobatchId, TokenId};
 use pipe_ir::instruction::{Collective, Count, Instruction};
 use pipe_ir::program::{Access, DeviceProgram, Program, Space};
 use pipe_ir::value::ValueKind;
@@ -58,8 +58,6 @@ pub(crate) struct Executor {
     dtypes: BTreeMap<BufferId, DType>,
     /// Collectives that were joined and not waited for, while a trace is kept.
     joined: Vec<(TokenId, Collective, GroupId, Nanos)>,
-    /// The first piece of the task that runs, and when it began.
-    task: (ExecId, Nanos),
     /// Random pauses before instructions.
     pauses: Option<Counter>,
     trace: bool,
@@ -103,7 +101,6 @@ impl Executor {
             emitted,
             dtypes,
             joined: Vec::new(),
-            task: (ExecId(0), Nanos(0)),
             pauses,
             trace: false,
             report: DeviceStep::default(),
@@ -207,17 +204,11 @@ impl Executor {
                     self.device.run(step, exec, operands)?;
                     return Ok(true);
                 }
-                let piece = self.program.program().exec(exec).piece;
-                if piece.is_none_or(|piece| piece.number == 0) {
-                    self.task = (exec, since(pass.started));
-                }
+                let start = since(pass.started);
                 self.device.run(step, exec, operands)?;
-                // What members exchange between the pieces of a task is part of it.
-                if piece.is_none_or(|piece| piece.number + 1 == piece.count) {
-                    let (exec, start) = self.task;
-                    let span = Span { exec, microbatch, start, end: since(pass.started) };
-                    self.report.record(span, self.keeps_spans());
-                }
+                let span = Span { exec, microbatch, start, end: since(pass.started) };
+                let piece = self.program.program().exec(exec).piece;
+                self.report.record(span, piece, self.keeps_spans());
             }
             Instruction::Emit { buffer } => {
                 let loss = self.device.emit(buffer)?;

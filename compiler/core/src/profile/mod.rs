@@ -71,6 +71,8 @@ struct Form<'t> {
     #[serde(borrow)]
     tasks: Vec<&'t RawValue>,
     copy_bytes_per_second: Option<u64>,
+    /// How many devices each tensor-parallel group has: its GPUs are their own then.
+    tensor: Option<u32>,
     #[serde(borrow)]
     gpus: Option<&'t RawValue>,
 }
@@ -267,7 +269,10 @@ fn parse(source: &Source) -> Result<Profile, Diagnostic> {
     let stages = (n_stages as usize, stages);
     let (source, transfer) = (source.clone(), form.transfer_ns);
     let copies = form.copy_bytes_per_second;
-    let sharing = form.gpus.map(|raw| sharing(raw).map_err(|message| error(&range(raw), "these GPUs", message)));
+    let sharing = form
+        .gpus
+        .filter(|_| form.tensor.is_none())
+        .map(|raw| sharing(raw).map_err(|message| error(&range(raw), "these GPUs", message)));
     let sharing = sharing.transpose()?;
     Ok(Profile { source, target: form.target, stages, tasks, transfer, copies, sharing })
 }

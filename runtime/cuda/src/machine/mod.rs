@@ -312,7 +312,7 @@ impl Machine {
             }
         }
         if is_timed {
-            timings::runs(launch_plan, &mut devices, (program.lanes.len(), self.trace))?;
+            timings::runs(launch_plan, &mut devices, (program, self.trace))?;
             timings::collectives(launch_plan, &mut devices)?;
         }
         Ok(devices)

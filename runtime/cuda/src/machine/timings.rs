@@ -4,6 +4,7 @@ use super::super::driver::DriverError;
 use crate::machine::launch_plan::LaunchPlan;
 use pipe_distributed::tokens::Tokens;
 use pipe_ir::ids::DeviceId;
+use pipe_ir::program::Program;
 use pipe_ir::verify::List;
 use pipe_runtime::{DeviceStep, Joined, Nanos, Profile, Span};
 
@@ -20,8 +21,9 @@ pub(super) const fn is_looked_at(taken: u64) -> bool {
 pub(super) fn runs(
     launch_plan: &LaunchPlan,
     devices: &mut [DeviceStep],
-    (n_lanes, trace): (usize, bool),
+    (program, trace): (&Program, bool),
 ) -> Result<(), DriverError> {
+    let n_lanes = program.lanes.len();
     let mut of_gpus = vec![Vec::new(); launch_plan.starts.len()];
     let mut on_lanes = vec![vec![Vec::new(); n_lanes]; devices.len()];
     for run in &launch_plan.runs {
@@ -32,7 +34,7 @@ pub(super) fn runs(
         let device = run.device.index() - launch_plan.own.start;
         match run.lane {
             Some(lane) => on_lanes[device][lane.index()].push(span),
-            None => devices[device].record(span, trace || n_lanes > 0),
+            None => devices[device].record(span, program.exec(run.exec).piece, trace || n_lanes > 0),
         }
         of_gpus[run.gpu].push((start, end));
     }

@@ -30,6 +30,7 @@ use measured::Measured;
 use parts::{length, parts};
 use pipe_compiler::analyze::Analysis;
 use pipe_compiler::{Compilation, Request};
+use pipe_model::pipeline::Pipeline;
 use pipe_plot::{Moments, Picture};
 use pipe_schedule::dispatch::Objective;
 use pipe_search::Options;
@@ -124,7 +125,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let orders: Vec<&Analysis> = candidates.iter().map(|(_, analysis)| *analysis).collect();
     let name = arguments.trace.display();
     let trace = read(BufReader::with_capacity(1 << 16, file)).map_err(|wrong| format!("{name}: {wrong}"));
+    let members = candidates[0].1.pipeline.as_ref().map_or(1, Pipeline::members);
     let lined_up = trace
+        .map(|trace| trace.in_groups(orders[0].schedule.n_devices(), members))
         .and_then(|trace| Measured::new(&trace, arguments.step, &orders).map_err(|wrong| format!("{name}: {wrong}")));
     match lined_up {
         Ok((measured, place)) => {

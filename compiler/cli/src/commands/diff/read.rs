@@ -1,6 +1,6 @@
 //! Reads a trace: the tasks of its steps, whatever else is in the file.
 
-use crate::commands::profile::steps::MeasuredSteps;
+use crate::commands::profile::steps::{MeasuredSteps, of_group};
 use pipe_ir::ids::{MicrobatchId, StageId};
 use pipe_ir::task::{Task, TaskKind};
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -40,6 +40,23 @@ pub(crate) fn read(from: impl Read) -> Result<Traced, String> {
         own.sort_by_key(|ran| (ran.start, ran.end));
     }
     Ok(trace)
+}
+
+impl Traced {
+    /// The same by tensor-parallel group, where it is of the devices of `n_groups` groups of `members` devices.
+    pub(crate) fn in_groups(mut self, n_groups: usize, members: u32) -> Self {
+        if members < 2 || self.about["devices"].as_u64() != Some(n_groups as u64 * u64::from(members)) {
+            return self;
+        }
+        for step in self.steps.values_mut() {
+            let mut groups: BTreeMap<u32, Vec<Vec<MeasuredSteps>>> = BTreeMap::new();
+            for (device, own) in std::mem::take(&mut step.tasks) {
+                groups.entry(device / members).or_default().push(own);
+            }
+            step.tasks = groups.into_iter().map(|(group, own)| (group, of_group(&own))).collect();
+        }
+        self
+    }
 }
 
 impl<'de> Deserialize<'de> for Traced {

@@ -1,12 +1,13 @@
 //! Comparisons: what a profile predicts against steps that it was not made from.
 
+use super::steps::{self, MeasuredSteps};
 use crate::output::figures::{count, duration};
 use crate::output::table::Table;
 use pipe_ir::ids::DeviceId;
 use pipe_ir::program::Program;
 use pipe_ir::task::TaskKind;
+use pipe_runtime::StepReport;
 use pipe_runtime::calibrate::median;
-use pipe_runtime::{Span, StepReport};
 use pipe_schedule::timing::timeline::Timeline;
 use pipe_schedule::units::Ticks;
 use serde::Serialize;
@@ -26,19 +27,19 @@ pub(crate) struct Measurement {
 }
 
 impl Measurement {
-    /// What some steps took.
+    /// What some steps took, of devices or groups of them.
     pub(crate) fn of(program: &Program, steps: &[&StepReport]) -> Self {
-        let is_task = |span: &&Span| program.exec(span.exec).kind != TaskKind::Update;
-        let mut ends = vec![Vec::new(); program.devices.len()];
+        let is_task = |ran: &&MeasuredSteps| ran.task.kind != TaskKind::Update;
+        let n_devices = program.devices.len() / program.members() as usize;
+        let mut ends = vec![Vec::new(); n_devices];
         let mut makespans = Vec::new();
         for step in steps {
-            let starts = step.devices.iter().filter_map(|device| device.spans.first());
-            let start = starts.map(|span| span.start.0).min().unwrap_or_default();
-            let last = step
-                .devices
+            let devices = steps::of_report(program, step);
+            let start = devices.iter().filter_map(|own| own.first()).map(|ran| ran.start).min().unwrap_or_default();
+            let last: Vec<u64> = devices
                 .iter()
-                .map(|device| device.spans.iter().rfind(is_task).map_or(0, |span| span.end.0.saturating_sub(start)));
-            let last: Vec<u64> = last.collect();
+                .map(|own| own.iter().rfind(is_task).map_or(0, |ran| ran.end.saturating_sub(start)))
+                .collect();
             makespans.push(last.iter().copied().max().unwrap_or_default());
             ends.iter_mut().zip(last).for_each(|(ends, end)| ends.push(end));
         }
@@ -109,8 +110,8 @@ impl Comparison {
         }
     }
 
-    /// For people; `on` is what computed.
-    pub(crate) fn table(&self, ranks: usize, on: &str) -> String {
+    /// For people; `on` is what computed. Groups have so many members.
+    pub(crate) fn table(&self, ranks: usize, members: Option<u32>, on: &str) -> String {
         let time = |ns: u64| duration(ns as f64 / 1e6);
         let devices = self.per_device.iter().enumerate().map(|(device, figure)| (format!("d{device}"), *figure));
         let whole = [("makespan", self.makespan), ("unfitted", self.unfitted_makespan), ("step", self.step)];
@@ -128,7 +129,10 @@ impl Comparison {
             count(self.steps, "other step"),
             time(low),
             time(high),
-            count(self.per_device.len(), "device"),
+            match members {
+                None => count(self.per_device.len(), "device"),
+                Some(members) => format!("{} of {members} devices", count(self.per_device.len(), "group")),
+            },
             if ranks == 1 { String::new() } else { format!(" of {ranks} processes") },
         )
     }

@@ -85,6 +85,9 @@ struct File {
     /// Name of the pipeline.
     target: String,
     devices: usize,
+    /// How many devices each tensor-parallel group has, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tensor: Option<u32>,
     stages: usize,
     /// On what: `cpu` or `cuda`.
     backend: &'static str,
@@ -169,6 +172,9 @@ impl Roles {
 /// What is to be measured.
 struct Prepared {
     backend: Backend,
+    /// With a list for each device of the schedule.
+    listed: Verified,
+    /// With a list for each device that runs.
     program: Arc<Verified>,
     analysis: Analysis,
     sources: Sources,
@@ -203,7 +209,7 @@ impl Arguments {
         let (mut compilation, sources) = self.target.compile_for(&request)?;
         files::check(&mut compilation, &sources, &self.target.folder(), false);
         let Some((program, analysis)) = session.accepted(compilation, &sources)? else { return Ok(None) };
-        let program = program.of_members();
+        let (listed, program) = (program.clone(), program.of_members());
         let backend = match session.backend(program.program()) {
             Backend::Null => Backend::Cpu,
             computes => computes,
@@ -212,7 +218,7 @@ impl Arguments {
             session.warn("`--products` is for GPUs, and none runs this: products are computed as they are");
         }
         let data = session.open(program.program(), backend)?;
-        Ok(data.map(|data| Prepared { backend, program: Arc::new(program), analysis, data, sources }))
+        Ok(data.map(|data| Prepared { backend, listed, program: Arc::new(program), analysis, data, sources }))
     }
 
     /// What must be the same on all ranks.
@@ -229,17 +235,12 @@ impl Arguments {
 
     /// Measures; on other ranks than the first, what the figures say is without meaning.
     fn measure(&self, session: &Session<'_>, prepared: Prepared) -> Result<File, String> {
-        let Prepared { mut backend, program, analysis, sources, data } = prepared;
+        let Prepared { mut backend, listed, program, analysis, sources, data } = prepared;
         if !analysis.schedule.parts.is_empty() {
             let name = &analysis.schedule.name;
             return Err(format!("`{name}` runs parts of stages, and a profile is of whole ones: leave `parts` out"));
         }
         let members = program.program().members();
-        if members > 1 {
-            let message =
-                format!("a profile is of devices that run alone, and `tensor {members}` makes groups of them");
-            return Err(message + ": leave it out");
-        }
         let written = ProgramSource::Schedule(Box::new(analysis.schedule.clone()), sources);
         session.begin(Origins { program: Arc::clone(&program), written }, backend);
         let told = |error: RunError| error.to_string();
@@ -257,6 +258,13 @@ impl Arguments {
         // The first rank knows the GPUs of all.
         let are_shared = gpus.iter().any(|gpu| gpu.devices.len() > 1);
         let are_shared = session.any(are_shared).map_err(told)?;
+        if are_shared && members > 1 {
+            let n_devices = run.program().devices.len();
+            return Err(format!(
+                "on GPUs that devices share, tasks are measured one by one, and those of `tensor {members}` wait for \
+                 each other: take {n_devices} GPUs, or `--backend cpu`"
+            ));
+        }
         let roles = Roles { are_shared };
         let warm = train(&mut run, 0..first, roles, session)?;
         run.notes().map_err(told)?.iter().for_each(|note| warn(note));
@@ -265,11 +273,13 @@ impl Arguments {
         let steps = session.job().map_or(Ok(steps), |job| job.number(steps)).map_err(told)?;
         let trace = train(&mut run, first..first + steps * window, roles, session)?;
         let [timed, others, fitted] = roles.of(&trace);
-        let TaskTimes { tasks, transfer_ns } = tasks(run.program(), &analysis, [&timed, &fitted], &machine);
+        let TaskTimes { tasks, transfer_ns } =
+            tasks([run.program(), listed.program()], &analysis, [&timed, &fitted], &machine);
         let mut file = File {
             schema: SCHEMA,
             target: run.program().name.clone(),
             devices: run.program().devices.len(),
+            tensor: (members > 1).then_some(members),
             stages: run.program().n_stages as usize,
             backend: backend::name(backend),
             gpus,
@@ -305,8 +315,11 @@ impl Arguments {
         if let Some(path) = &self.output {
             write(path, &text)?;
         }
-        let table =
-            file.comparison.as_ref().map(|comparison| comparison.table(file.ranks, &file.on())).unwrap_or_default();
+        let table = file
+            .comparison
+            .as_ref()
+            .map(|comparison| comparison.table(file.ranks, file.tensor, &file.on()))
+            .unwrap_or_default();
         let is_quiet = self.target.quiet || self.target.format() != Format::Human;
         match &self.output {
             Some(path) if !is_quiet => print_page(&format!("{table}\nwrote {}\n", path.display()))?,

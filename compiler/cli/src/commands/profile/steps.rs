@@ -25,7 +25,7 @@ impl MeasuredSteps {
 /// What each device ran, in its order.
 pub(crate) type Step = Vec<Vec<MeasuredSteps>>;
 
-/// A step of a run at hand.
+/// A step of a run at hand, whose program is that of all devices: of tensor-parallel groups what each of them ran.
 pub(crate) fn of_report(program: &Program, step: &StepReport) -> Step {
     let ran = |span: &pipe_runtime::Span| {
         let exec = program.exec(span.exec);
@@ -34,7 +34,29 @@ pub(crate) fn of_report(program: &Program, step: &StepReport) -> Step {
     };
     // Sums of squares are neither tasks nor updates.
     let is_meant = |span: &&pipe_runtime::Span| !program.exec(span.exec).is_squares();
-    step.devices.iter().map(|device| device.spans.iter().filter(is_meant).map(ran).collect()).collect()
+    let devices: Step =
+        step.devices.iter().map(|device| device.spans.iter().filter(is_meant).map(ran).collect()).collect();
+    devices.chunks(program.members() as usize).map(of_group).collect()
+}
+
+/// What the devices of a group ran, as if it were one device: the same tasks, at their mean times. Where they ran
+/// different ones, what the first of them ran.
+pub(crate) fn of_group(members: &[Vec<MeasuredSteps>]) -> Vec<MeasuredSteps> {
+    let Some(first) = members.first() else { return Vec::new() };
+    let are_alike = |other: &Vec<MeasuredSteps>| other.iter().map(|ran| ran.task).eq(first.iter().map(|ran| ran.task));
+    if members.len() == 1 || !members.iter().all(are_alike) {
+        return first.clone();
+    }
+    let mean = |place: usize, time: fn(&MeasuredSteps) -> u64| {
+        members.iter().map(|own| time(&own[place])).sum::<u64>() / members.len() as u64
+    };
+    let places = first.iter().enumerate();
+    let ran = places.map(|(place, ran)| MeasuredSteps {
+        start: mean(place, |own| own.start),
+        end: mean(place, |own| own.end),
+        ..*ran
+    });
+    ran.collect()
 }
 
 /// What the tasks of each stage and kind took on average.

@@ -18,9 +18,10 @@ pub(crate) struct TaskTimes {
 
 /// What each kind of task of each stage takes in some steps: of each step the mean over the
 /// microbatches, of these the median. What a task waits for an input from another device is from
-/// other steps, in which tasks run beside each other, or from the machine where there are none.
+/// other steps, in which tasks run beside each other, or from the machine where there are none. The programs are that
+/// of all devices, whose runs steps name, and that with a list for each device of the schedule.
 pub(crate) fn tasks(
-    program: &Program,
+    [program, listed]: [&Program; 2],
     analysis: &Analysis,
     from: [&[&StepReport]; 2],
     machine: &MachineReport,
@@ -35,7 +36,7 @@ pub(crate) fn tasks(
         stage,
         kind,
         ns: median(means),
-        flops: steps::operations(program, kind, stage),
+        flops: steps::operations(listed, kind, stage),
     });
     TaskTimes {
         tasks: tasks.collect(),
