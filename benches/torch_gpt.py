@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""GPT training baseline in PyTorch on CPU.
+"""GPT and Llama training baselines in PyTorch on CPU.
 
   torch_gpt.py --mode pipeline --microbatches 8   4 gloo processes, Schedule1F1B, 1 thread each
   torch_gpt.py --mode single   --microbatches 8   1 process, 2 threads, gradient accumulation
 
-8 blocks, hidden 256, 8 heads, byte vocabulary, sequence 128, microbatch of 2 sequences.
+8 blocks, hidden 256, 8 heads, byte vocabulary, sequence 128, microbatch of 2 sequences. With `--model llama`
+4 heads of keys and values, a gated feed-forward of 768, rotary positions and RMS norms, without biases.
 Prints one line: `mode M tokens_per_s`.
 """
 import argparse
@@ -17,6 +18,7 @@ import torch.nn.functional as F
 from torch import nn
 
 BLOCKS, HIDDEN, HEADS, VOCAB, SEQ, MB = 8, 256, 8, 256, 128, 2
+KV_HEADS, WIDE, WIDTH = 4, 768, 32
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -35,24 +37,54 @@ class Block(nn.Module):
         return x + self.down(F.gelu(self.up(self.ln2(x)), approximate="tanh"))
 
 
+class LlamaBlock(nn.Module):
+    def __init__(self):
+        super().__init__()
+        linear = lambda wide, out: nn.Linear(wide, out, bias=False)
+        self.norm1, self.norm2 = nn.RMSNorm(HIDDEN, eps=1e-5), nn.RMSNorm(HIDDEN, eps=1e-5)
+        self.q, self.out = linear(HIDDEN, HEADS * WIDTH), linear(HEADS * WIDTH, HIDDEN)
+        self.k, self.v = linear(HIDDEN, KV_HEADS * WIDTH), linear(HIDDEN, KV_HEADS * WIDTH)
+        self.gate, self.up, self.down = linear(HIDDEN, WIDE), linear(HIDDEN, WIDE), linear(WIDE, HIDDEN)
+        speeds = 10000.0 ** (-torch.arange(0, WIDTH, 2) / WIDTH)
+        angles = torch.outer(torch.arange(SEQ), speeds).repeat(1, 2)
+        self.register_buffer("cos", angles.cos(), persistent=False)
+        self.register_buffer("sin", angles.sin(), persistent=False)
+
+    def rotary(self, x):
+        first, second = x.chunk(2, dim=-1)
+        return x * self.cos + torch.cat((-second, first), dim=-1) * self.sin
+
+    def forward(self, x):
+        b, t, h = x.shape
+        n = self.norm1(x)
+        q = self.q(n).view(b, t, HEADS, WIDTH).transpose(1, 2)
+        k, v = (part(n).view(b, t, KV_HEADS, WIDTH).transpose(1, 2) for part in (self.k, self.v))
+        a = F.scaled_dot_product_attention(self.rotary(q), self.rotary(k), v, is_causal=True, enable_gqa=True)
+        x = x + self.out(a.transpose(1, 2).reshape(b, t, h))
+        n = self.norm2(x)
+        return x + self.down(F.silu(self.gate(n)) * self.up(n))
+
+
 class Stage(nn.Module):
     """Blocks [index*BLOCKS/count, ...); the first stage embeds, the last has the head."""
 
-    def __init__(self, index, count):
+    def __init__(self, index, count, model):
         super().__init__()
-        self.first, self.last = index == 0, index == count - 1
+        self.first, self.last, is_gpt = index == 0, index == count - 1, model == "gpt"
         if self.first:
-            self.tok, self.pos = nn.Embedding(VOCAB, HIDDEN), nn.Embedding(SEQ, HIDDEN)
-        self.blocks = nn.Sequential(*[Block() for _ in range(BLOCKS // count)])
+            self.tok, self.pos = nn.Embedding(VOCAB, HIDDEN), nn.Embedding(SEQ, HIDDEN) if is_gpt else None
+        block = Block if is_gpt else LlamaBlock
+        self.blocks = nn.Sequential(*[block() for _ in range(BLOCKS // count)])
         if self.last:
-            self.ln, self.head = nn.LayerNorm(HIDDEN), nn.Linear(HIDDEN, VOCAB, bias=False)
+            self.ln = nn.LayerNorm(HIDDEN) if is_gpt else nn.RMSNorm(HIDDEN, eps=1e-5)
+            self.head = nn.Linear(HIDDEN, VOCAB, bias=False)
         for p in self.parameters():
             if p.dim() == 2:
                 nn.init.normal_(p, std=0.02)
 
     def forward(self, x):
         if self.first:
-            x = self.tok(x) + self.pos.weight
+            x = self.tok(x) if self.pos is None else self.tok(x) + self.pos.weight
         x = self.blocks(x)
         return self.head(self.ln(x)) if self.last else x
 
@@ -83,7 +115,7 @@ def report(a, times, losses):
 def single(a):
     torch.set_num_threads(a.threads or 2)
     torch.manual_seed(0)
-    model = Stage(0, 1)
+    model = Stage(0, 1, a.model)
     opt = optimizer(model, a.optim)
     data = batches(a.microbatches)
     times, losses = [], []
@@ -111,7 +143,7 @@ def pipeline_rank(rank, a, port):
     torch.set_num_threads(a.threads or 1)
     dist.init_process_group("gloo", rank=rank, world_size=a.stages)
     torch.manual_seed(rank)
-    module = Stage(rank, a.stages)
+    module = Stage(rank, a.stages, a.model)
     if rank == 0:
         example = torch.zeros(MB, SEQ, dtype=torch.long)
     else:
@@ -149,6 +181,7 @@ def pipeline_rank(rank, a, port):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--mode", choices=["pipeline", "single"], required=True)
+    p.add_argument("--model", choices=["gpt", "llama"], default="gpt")
     p.add_argument("--microbatches", "-M", type=int, default=8)
     p.add_argument("--stages", type=int, default=4)
     p.add_argument("--steps", type=int, default=10)
