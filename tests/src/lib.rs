@@ -6,6 +6,7 @@ pub mod cases;
 pub mod channels;
 pub mod claims;
 pub mod command_lists;
+pub mod data_files;
 pub mod exhaustive;
 pub mod fuzz;
 pub mod imports;

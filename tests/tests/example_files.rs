@@ -9,8 +9,8 @@ use pipe_runtime::numbers::decode;
 use pipe_runtime::windows::Steps;
 use pipe_runtime::{Backend, Options, Run};
 use pipe_tests::cases::compile_text;
+use pipe_tests::data_files::{losses_from, npy};
 use pipe_tests::layouts::{LAYOUTS, compare, learn, verified};
-use pipe_tests::training::{losses, steps};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,15 +24,6 @@ fn folder(name: &str) -> PathBuf {
     drop(fs::remove_dir_all(&folder));
     fs::create_dir_all(&folder).expect("a folder");
     folder
-}
-
-fn npy(descr: &str, shape: &str, numbers: &[u8]) -> Vec<u8> {
-    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
-    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-    bytes.extend(u16::try_from(header.len()).expect("short").to_le_bytes());
-    bytes.extend(header.as_bytes());
-    bytes.extend(numbers);
-    bytes
 }
 
 /// A safetensors file of tensors: name, type, shape and bytes.
@@ -97,14 +88,7 @@ fn learned(folder: &Path, text: &str) -> Result<Vec<Vec<u64>>, String> {
     let (compilation, _) = compile_text("x.pipe", text, Path::new("."), &Request::default());
     let messages = || compilation.diagnostics.iter().map(|found| found.message.clone()).collect::<Vec<_>>().join("; ");
     let program = Arc::new(compilation.program.clone().ok_or_else(messages)?);
-    let checked = pipe_runtime::data::check(program.program(), folder).map_err(|error| error.to_string());
-    let data = Data::open(program.program(), folder).map_err(|error| error.to_string());
-    assert_eq!(checked.as_ref().err(), data.as_ref().err(), "`check` says what `run` says");
-    let data = Arc::new(data?);
-    assert!(data.identity().is_some_and(|identity| identity.contains("checksum")));
-    let mut run = Run::start(program, &Options::new(Backend::Cpu, 5), data).map_err(|error| error.to_string())?;
-    let all = losses(&steps(&mut run, 0..3));
-    Ok(all.iter().map(|step| step.iter().map(|(_, loss)| *loss).collect()).collect())
+    losses_from(program, folder, 0..3)
 }
 
 const LINES: &str = "devices 2 microbatches 4 schedule 1f1b";

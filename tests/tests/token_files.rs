@@ -2,10 +2,8 @@
 
 use pipe_compiler::Request;
 use pipe_ir::verify::Verified;
-use pipe_runtime::data::Data;
-use pipe_runtime::{Backend, Options, Run};
 use pipe_tests::cases::compile_text;
-use pipe_tests::training::{losses, steps};
+use pipe_tests::data_files::{losses_from, npy};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,24 +30,7 @@ fn program(file: &str, vocabulary: u32) -> Arc<Verified> {
 
 /// The losses of two steps, or why the file is refused.
 fn learned(folder: &Path, file: &str, vocabulary: u32) -> Result<Vec<Vec<u64>>, String> {
-    let program = program(file, vocabulary);
-    let checked = pipe_runtime::data::check(program.program(), folder).map_err(|error| error.to_string());
-    let data = Data::open(program.program(), folder).map_err(|error| error.to_string());
-    assert_eq!(checked.as_ref().err(), data.as_ref().err(), "`check` says what `run` says");
-    let data = Arc::new(data?);
-    assert!(data.identity().is_some_and(|identity| identity.contains("checksum")));
-    let mut run = Run::start(program, &Options::new(Backend::Cpu, 5), data).map_err(|error| error.to_string())?;
-    let all = losses(&steps(&mut run, 0..2));
-    Ok(all.iter().map(|step| step.iter().map(|(_, loss)| *loss).collect()).collect())
-}
-
-fn npy(descr: &str, shape: &str, numbers: &[u8]) -> Vec<u8> {
-    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}\n");
-    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-    bytes.extend(u16::try_from(header.len()).expect("short").to_le_bytes());
-    bytes.extend(header.as_bytes());
-    bytes.extend(numbers);
-    bytes
+    losses_from(program(file, vocabulary), folder, 0..2)
 }
 
 #[test]

@@ -80,13 +80,14 @@ fn unfilled_by_tokens(model: &Model, document: Option<u32>, span: Span) -> Optio
     match (document, model.data.iter().find(|tensor| of_documents(tensor))) {
         (Some(token), None) => {
             let message = format!(
-                "documents end with the token {token}, but the model `{}` does not keep them apart: it has no data `starts`",
+                "documents end with the token {token}, but the model `{}` does not keep them apart: it has no data \
+                 `starts`",
                 model.name
             );
             let error = Diagnostic::error(Code::UnusableData, span, "a file of documents", message);
             return Some(error.label(model.span, "this model").help(
-                "`documents = 1` in the brackets of `gpt` and `llama` does; or leave `document` out, and a position sees \
-                 all before it",
+                "`documents = 1` in the brackets of `gpt` and `llama` does; or leave `document` out, and a position \
+                 sees all before it",
             ));
         }
         (None, Some(tensor)) => {
@@ -96,8 +97,8 @@ fn unfilled_by_tokens(model: &Model, document: Option<u32>, span: Span) -> Optio
             );
             let error = Diagnostic::error(Code::UnusableData, span, "a file without documents", message);
             return Some(error.label(model.span, "this model").help(
-                "name the token at the end of each: `data \"tokens.bin\"(document = 50256)`; or leave `documents` out of the \
-                 model",
+                "name the token at the end of each: `data \"tokens.bin\"(document = 50256)`; or leave `documents` out \
+                 of the model",
             ));
         }
         _ => {}
@@ -111,11 +112,12 @@ fn unfilled_by_tokens(model: &Model, document: Option<u32>, span: Span) -> Optio
     };
     let DataTensor { name, ty } = model.data.iter().find(|tensor| !is_filled(tensor))?;
     let message = format!(
-        "`{name}: {ty}` of the model cannot come from a file of bytes: those fill `tokens` and `targets`, i32[rows, sequence]"
+        "`{name}: {ty}` of the model cannot come from a file of bytes: those fill `tokens` and `targets`, \
+         i32[rows, sequence]"
     );
     let error = Diagnostic::error(Code::UnusableData, span, "a file of bytes", message);
     Some(error.label(model.span, "this model").help(
-        "name a file with a row for each example for each of them, as `data images = \"x.npy\", labels = \"y.npy\"`; or \
-         `data synthetic`, which fills every tensor",
+        "name a file with a row for each example for each of them, as `data images = \"x.npy\", labels = \"y.npy\"`; \
+         or `data synthetic`, which fills every tensor",
     ))
 }

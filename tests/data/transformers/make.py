@@ -59,6 +59,22 @@ def yarn(theta, **more):
     return scaled | more
 
 
+def deepseek_v2(**changes):
+    return config(
+        transformers.DeepseekV2Config,
+        kv_lora_rank=8,
+        qk_nope_head_dim=4,
+        qk_rope_head_dim=4,
+        v_head_dim=4,
+        first_k_dense_replace=1,
+        moe_intermediate_size=12,
+        num_experts_per_tok=2,
+        n_shared_experts=1,
+        rms_norm_eps=1e-5,
+        **changes,
+    )
+
+
 def deepseek_v3(**changes):
     shared = {
         "num_key_value_heads": 4,
@@ -193,43 +209,16 @@ FAMILIES = {
             rope_parameters=rope(1000000.0),
         ),
     ),
-    "deepseek_v2": (
-        57,
-        lambda: config(
-            transformers.DeepseekV2Config,
-            q_lora_rank=None,
-            kv_lora_rank=8,
-            qk_nope_head_dim=4,
-            qk_rope_head_dim=4,
-            v_head_dim=4,
-            first_k_dense_replace=1,
-            moe_intermediate_size=12,
-            n_routed_experts=4,
-            num_experts_per_tok=2,
-            n_shared_experts=1,
-            topk_method="greedy",
-            rms_norm_eps=1e-5,
-        ),
-    ),
+    "deepseek_v2": (57, lambda: deepseek_v2(q_lora_rank=None, n_routed_experts=4, topk_method="greedy")),
     "deepseek_v2_groups": (
         85,
-        lambda: config(
-            transformers.DeepseekV2Config,
+        lambda: deepseek_v2(
             q_lora_rank=8,
-            kv_lora_rank=8,
-            qk_nope_head_dim=4,
-            qk_rope_head_dim=4,
-            v_head_dim=4,
-            first_k_dense_replace=1,
-            moe_intermediate_size=12,
             n_routed_experts=6,
-            num_experts_per_tok=2,
-            n_shared_experts=1,
             n_group=3,
             topk_group=2,
             topk_method="group_limited_greedy",
             routed_scaling_factor=1.5,
-            rms_norm_eps=1e-5,
         ),
     ),
     "deepseek_v3": (13, deepseek_v3),

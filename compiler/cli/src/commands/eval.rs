@@ -242,7 +242,7 @@ impl Arguments {
         }
     }
 
-    /// What the options name. Fails if they name several files, and not of which data tensor each is.
+    /// The files that the options name. Fails if there are several, and one lacks the name of its data tensor.
     fn source(&self) -> Result<DataSource, Failure> {
         // The folder of the pipeline is where its tokenizer is.
         let whole = |path: &str| match std::path::absolute(path) {
@@ -258,7 +258,7 @@ impl Arguments {
             Some((tensor, path)) => Ok((tensor.to_owned(), whole(path)?)),
             None => {
                 let message =
-                    format!("several files are named, and not which data `{option}` is: `--data NAME={option}`");
+                    format!("`--data {option}` does not say which data tensor it fills: write `--data NAME={option}`");
                 Err(Failure::Usage(message))
             }
         });

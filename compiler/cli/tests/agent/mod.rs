@@ -30,9 +30,9 @@ pub(crate) struct Agent {
     store: Option<Store>,
     folder: PathBuf,
     libraries: Option<PathBuf>,
-    /// Variables beside.
+    /// Further environment variables of all processes.
     variables: Vec<(String, String)>,
-    /// Processes of each host, where they are on several.
+    /// Processes per host, where there are several hosts.
     per_host: Option<u32>,
 }
 
@@ -55,13 +55,13 @@ impl Agent {
         self
     }
 
-    /// With so many processes on each of several hosts, which have names of their own.
+    /// Puts `per_host` processes on each host. Each host has its own name.
     pub(crate) fn on_hosts(mut self, per_host: u32) -> Self {
         self.per_host = Some(per_host);
         self
     }
 
-    /// With a variable for all processes; its value may be RANK, which stands for that of each.
+    /// Sets an environment variable of all processes. The value `RANK` becomes the rank of each.
     pub(crate) fn with(mut self, name: &str, value: impl ToString) -> Self {
         self.variables.push((name.to_owned(), value.to_string()));
         self

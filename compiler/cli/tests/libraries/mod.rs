@@ -43,8 +43,8 @@ fn drivers_from_cuda_12_4_on_will_do() {
     // An older one lacks more.
     let oldest = older(machine.libraries, "cuda-12-2", &["cuEventElapsedTime_v2", "cuFuncLoad"]);
     let error = pipec_with(&oldest, &machine.folder, step, &[]).with(1).error;
-    let told = "the CUDA driver here is too old: it has no cuFuncLoad (that of CUDA 12.4, version 550, has all that \
-                pipec calls): `--backend cpu` runs on the processor";
+    let told = "the CUDA driver is too old: it lacks cuFuncLoad; pipec needs version 550 (CUDA 12.4) \
+                or newer: `--backend cpu` runs on the processor";
     assert!(error.contains(told), "{error}");
 }
 

@@ -86,8 +86,8 @@ fn reserved(diagnostic: Diagnostic, beside: Option<Beside>) -> Diagnostic {
     let Some(beside) = beside else { return diagnostic };
     let (all, Beside { driver, products, nccl }) = (beside.sum(), beside);
     diagnostic.note(format!(
-        "{all} of a GPU are not for the pipeline: up to {driver} are of its driver, {products} of cuBLASLt and {nccl} of \
-         NCCL; `reserved` in `[device]` says how much it is"
+        "{all} of each GPU are reserved: up to {driver} for the driver, {products} for cuBLASLt and {nccl} for NCCL; \
+         `reserved` in `[device]` sets another amount"
     ))
 }
 

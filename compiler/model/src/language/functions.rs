@@ -244,8 +244,8 @@ const FUNCTIONS: &[Function] = &[
     },
     Function {
         name: "causal_attention",
-        doc: "`attention` in which each position sees itself and those before: `window` at most, none before its start. \
-              With a rate of `dropout`, scores are dropped.",
+        doc: "`attention` in which each position sees itself and those before: `window` at most, none before its \
+              start. With a rate of `dropout`, scores are dropped.",
         usage: &["q", "k", "v", "window?", "starts?", "dropout?"],
         make: |evaluator, given| products::attention(evaluator, given, true),
     },
@@ -305,8 +305,8 @@ const FUNCTIONS: &[Function] = &[
     },
     Function {
         name: "z_loss",
-        doc: "`weight` (1 by default) times the mean over all rows of (log sum e^x)^2, which keeps logits near 0 (arXiv \
-              2204.02311, section 5).",
+        doc: "`weight` (1 by default) times the mean over all rows of (log sum e^x)^2, which keeps logits near 0 \
+              (arXiv 2204.02311, section 5).",
         usage: &["logits", "weight?"],
         make: products::z_loss,
     },

@@ -68,8 +68,7 @@ fn check(call: &'static str, code: sys::CUresult) -> Result<(), DriverError> {
     if code == sys::CUresult::CUDA_SUCCESS { Ok(()) } else { Err(DriverError { call, code }) }
 }
 
-/// All functions that are called: a driver that is too old lacks some. That of CUDA 12.4 has all, the youngest of which
-/// is `cuFuncLoad`.
+/// All functions that are called. Drivers before CUDA 12.4 lack at least `cuFuncLoad`, the newest of them.
 const CALLS: &[&str] = &[
     "cuCtxEnablePeerAccess",
     "cuCtxGetStreamPriorityRange",
@@ -166,7 +165,7 @@ fn load() -> Result<(), String> {
     let missing = |name: &&&str| unsafe { sys::culib().get::<*const ()>(name.as_bytes()).is_err() };
     if let Some(name) = CALLS.iter().find(missing) {
         return Err(format!(
-            "the CUDA driver here is too old: it has no {name} (that of CUDA 12.4, version 550, has all that pipec calls)"
+            "the CUDA driver is too old: it lacks {name}; pipec needs version 550 (CUDA 12.4) or newer"
         ));
     }
     Ok(())

@@ -110,7 +110,7 @@ impl Comparison {
         }
     }
 
-    /// For people; `on` is what computed. Groups have so many members.
+    /// For people; `on` is what computed, and `members` the number of devices of each group, if there are groups.
     pub(crate) fn table(&self, ranks: usize, members: Option<u32>, on: &str) -> String {
         let time = |ns: u64| duration(ns as f64 / 1e6);
         let devices = self.per_device.iter().enumerate().map(|(device, figure)| (format!("d{device}"), *figure));

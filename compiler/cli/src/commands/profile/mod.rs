@@ -261,8 +261,8 @@ impl Arguments {
         if are_shared && members > 1 {
             let n_devices = run.program().devices.len();
             return Err(format!(
-                "on GPUs that devices share, tasks are measured one by one, and those of `tensor {members}` wait for \
-                 each other: take {n_devices} GPUs, or `--backend cpu`"
+                "cannot profile `tensor {members}` on shared GPUs: tasks are timed one by one there, but the devices \
+                 of a group wait for each other; use {n_devices} GPUs, or `--backend cpu`"
             ));
         }
         let roles = Roles { are_shared };

@@ -25,7 +25,8 @@ impl MeasuredSteps {
 /// What each device ran, in its order.
 pub(crate) type Step = Vec<Vec<MeasuredSteps>>;
 
-/// A step of a run at hand, whose program is that of all devices: of tensor-parallel groups what each of them ran.
+/// The tasks of a step, by device of the schedule. `program` has a list for each device that runs; the devices of a
+/// tensor-parallel group are one device here.
 pub(crate) fn of_report(program: &Program, step: &StepReport) -> Step {
     let ran = |span: &pipe_runtime::Span| {
         let exec = program.exec(span.exec);

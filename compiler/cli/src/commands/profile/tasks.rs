@@ -18,8 +18,8 @@ pub(crate) struct TaskTimes {
 
 /// What each kind of task of each stage takes in some steps: of each step the mean over the
 /// microbatches, of these the median. What a task waits for an input from another device is from
-/// other steps, in which tasks run beside each other, or from the machine where there are none. The programs are that
-/// of all devices, whose runs steps name, and that with a list for each device of the schedule.
+/// other steps, in which tasks run beside each other, or from the machine where there are none. `program` has a
+/// list for each device that runs, `listed` one for each device of the schedule.
 pub(crate) fn tasks(
     [program, listed]: [&Program; 2],
     analysis: &Analysis,
