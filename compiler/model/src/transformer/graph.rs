@@ -416,12 +416,16 @@ impl Reader<'_> {
         if of("chosen") > experts {
             self.refuse(&["num_experts_per_tok"], format!("there are only {experts} experts"));
         }
-        if of("groups") > 0 && (!experts.is_multiple_of(of("groups")) || of("open") > of("groups")) {
-            let message = format!("{experts} experts cannot be divided into {} groups so", of("groups"));
-            self.refuse(&["n_group"], message);
-        } else if of("groups") > 0 && of("chosen") > experts / of("groups") * of("open") {
-            let open = experts / of("groups") * of("open");
-            self.refuse(&["num_experts_per_tok"], format!("the open groups have only {open} experts"));
+        let (groups, open, chosen) = (of("groups"), of("open"), of("chosen"));
+        if groups > 0 && !experts.is_multiple_of(groups) {
+            self.refuse(&["n_group"], format!("`n_group` is {groups}, which does not divide {experts} experts"));
+        } else if groups > 0 && open > groups {
+            self.refuse(&["topk_group"], format!("`topk_group` is {open}, and there are only {groups} groups"));
+        } else if groups > 0 && chosen > experts / groups * open {
+            let there = experts / groups * open;
+            let message =
+                format!("`num_experts_per_tok` is {chosen}, and `topk_group` groups have only {there} experts");
+            self.refuse(&["num_experts_per_tok"], message);
         }
         arguments.0.extend(Arguments::sizes(&own).0);
         let is_divided = is_v3 && self.flag("norm_topk_prob", true);

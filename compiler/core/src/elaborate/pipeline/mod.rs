@@ -258,7 +258,7 @@ pub(super) fn elaborate(
         zero::check(divided, schedule.as_ref(), (Some(&pipeline), config), &mut report);
     }
     check_clip_norm(items.train.map_or(&[], |(settings, _)| settings), schedule.as_ref(), &mut report);
-    tensor::check(&pipeline, schedule.as_ref(), (items.config, items.tensor.is_some()), &mut report);
+    tensor::check(&pipeline, schedule.as_ref(), (model_line, items.config, items.tensor.is_some()), &mut report);
     match schedule {
         Some(schedule) => report.finish(Elaborated { schedule, pipeline: Some(pipeline), parameters }),
         None => Err(report.into_errors()),

@@ -10,11 +10,12 @@ use pipe_syntax::limits::{MAX_DEVICES, Report};
 pub(in crate::elaborate::pipeline) const TENSOR: Degree =
     Degree { word: "tensor", counted: "devices of a group", most: 1024, code: Code::CannotSplit };
 
-/// Refuses to divide what is not there, or more devices than there may be.
+/// Refuses to divide what is not there, or more devices than there may be. `model` is the line that names a model, and
+/// `config` one that names its sizes.
 pub(in crate::elaborate::pipeline) fn check(
     pipeline: &Pipeline,
     schedule: Option<&Schedule>,
-    (config, is_line): (Option<&Call>, bool),
+    (model, config, is_line): (Option<&Call>, Option<&Call>, bool),
     report: &mut Report,
 ) {
     let Some((members, span)) = pipeline.tensor.filter(|(members, _)| *members > 1) else { return };
@@ -25,8 +26,8 @@ pub(in crate::elaborate::pipeline) fn check(
         return report.add(TENSOR.beside_sizes((members, span), transformer, config.filter(|_| is_line)));
     }
     if pipeline.model.is_none() {
-        if config.is_some() {
-            // The file is refused, which was said.
+        if model.is_some() {
+            // It was refused already.
             return;
         }
         let message = format!("`tensor {members}` divides the tensors of a model, but there is none");
