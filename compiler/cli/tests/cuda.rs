@@ -8,6 +8,7 @@ mod libraries;
 mod machine;
 mod mixed;
 mod process;
+mod sums;
 
 use fakes::pipec_with;
 use machine::Machine;

@@ -41,13 +41,8 @@ pub(crate) struct Launch {
 pub(crate) enum Argument {
     /// The address of a place in an operand or in scratch.
     Address(Location),
-    /// The address of a place in a member's buffer, in what a group does together.
-    Part {
-        /// Its position in the group.
-        member: u32,
-        /// From the start of its buffer.
-        offset: Bytes,
-    },
+    /// The address of one of the places that a sum adds up, or writes.
+    Part(u32),
     /// The address of the [`super::kernels::StepNumbers`], in the memory of the device.
     Step,
     /// The address of the device's error word, a `u64`: 0 until a kernel finds something wrong in

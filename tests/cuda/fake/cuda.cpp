@@ -199,11 +199,18 @@ Result cuCtxSynchronize() {
     });
 }
 
-Result cuDeviceCanAccessPeer(int* possible, int, int) { return *possible = int(setting("PIPEC_FAKE_PEERS", 1)), SUCCESS; }
+// Whether a GPU reaches the memory of another one.
+bool reaches(int from, int to) {
+    const char* peers = std::getenv("PIPEC_FAKE_PEERS");
+    if (peers && std::strcmp(peers, "first") == 0) return from == 0 || to == 0;
+    return setting("PIPEC_FAKE_PEERS", 1) != 0;
+}
+
+Result cuDeviceCanAccessPeer(int* possible, int from, int to) { return *possible = int(reaches(from, to)), SUCCESS; }
 
 Result cuCtxEnablePeerAccess(Gpu* peer, unsigned) {
     Call call("cuCtxEnablePeerAccess");
-    if (!setting("PIPEC_FAKE_PEERS", 1)) return PEER_ACCESS_UNSUPPORTED;
+    if (!reaches(current->ordinal, peer->ordinal)) return PEER_ACCESS_UNSUPPORTED;
     if (current->reaches[peer->ordinal]) return PEER_ACCESS_ALREADY_ENABLED;
     return current->reaches[peer->ordinal] = true, SUCCESS;
 }
@@ -295,7 +302,11 @@ Result cuMemcpyAsync(uint64_t to, uint64_t from, size_t bytes, Stream* stream) {
     for (const Gpu* one : all)
         for (const Gpu* other : all)
             if (one != other && !one->reaches[other->ordinal]) return complain(INVALID_VALUE, "%s: GPU %d does not reach GPU %d", call.name, one->ordinal, other->ordinal);
-    return copy(call, stream, at(to), at(from), bytes);
+    int mover = stream->gpu->ordinal, here = source->gpu->ordinal, there = target->gpu->ordinal;
+    return work(call, stream, [=] {
+        std::memmove(at(to), at(from), bytes);
+        note_moved(mover, here, there, bytes);
+    });
 }
 
 Result cuMemcpyPeerAsync(uint64_t to, Gpu* there, uint64_t from, Gpu* here, size_t bytes, Stream* stream) {

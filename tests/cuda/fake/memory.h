@@ -1,7 +1,8 @@
 // Memory of the fake driver: pages of this process between pages that nobody may touch, full of what is no number.
 //
 // Bytes between an allocation and the ends of its pages hold a pattern, which is looked at when it is freed. While a kernel runs, the memory of
-// GPUs that its own does not reach, and that of the host, cannot be touched.
+// GPUs that its own does not reach, and that of the host, cannot be touched. With PIPEC_FAKE_LINKS, the pages of others that a kernel touches are
+// counted: each is opened when it is first read, and then when it is written.
 #pragma once
 
 #include "world.h"
@@ -27,8 +28,34 @@ inline const char* running = nullptr;
 constexpr size_t PAGE = 4096, ALIGNMENT = 256;
 constexpr unsigned char PATTERN = 0xC3;
 
+// Pages of other GPUs that the running kernel has read, and written: by GPU.
+struct Touched {
+    const Gpu* by = nullptr;
+    // Whether a page was written, too.
+    std::map<char*, bool> pages;
+    uint64_t read[MOST_GPUS] = {}, written[MOST_GPUS] = {};
+};
+
+inline Touched* touched = nullptr;
+
+// Opens a page to a kernel that reaches it; whether it does.
+inline bool opens(char* at) {
+    if (!touched) return false;
+    for (auto& [start, own] : allocations) {
+        if (at < own.pages || at >= own.pages + own.size || !own.gpu || !touched->by->reaches[own.gpu->ordinal]) continue;
+        char* page = own.pages + size_t(at - own.pages) / PAGE * PAGE;
+        auto [known, is_new] = touched->pages.emplace(page, false);
+        if (!is_new && known->second) return false;
+        known->second = !is_new;
+        (is_new ? touched->read : touched->written)[own.gpu->ordinal] += PAGE;
+        return mprotect(page, PAGE, is_new ? PROT_READ : PROT_READ | PROT_WRITE) == 0;
+    }
+    return false;
+}
+
 // What a kernel was not allowed to touch ends the process.
 inline void caught(int, siginfo_t* info, void*) {
+    if (opens(static_cast<char*>(info->si_addr))) return;
     char text[256];
     int length = std::snprintf(text, sizeof text, "fake cuda: %s touches %p, which it does not reach\n", running ? running : "the host", info->si_addr);
     if (write(2, text, size_t(length)) < 0) _exit(135);
@@ -83,20 +110,33 @@ inline const Allocation* holder(const void* start, size_t bytes) {
     return at + bytes <= own.start + own.bytes ? &own : nullptr;
 }
 
-// Lets nobody touch what kernels of a GPU do not reach, as long as it lives.
+// Lets nobody touch what kernels of a GPU do not reach, as long as it lives, and counts what they touch of others.
 class Wall {
   public:
-    explicit Wall(const Gpu* gpu) : gpu(gpu) { set(PROT_NONE); }
-    ~Wall() { set(PROT_READ | PROT_WRITE); }
+    explicit Wall(const Gpu* gpu) : gpu(gpu), counts(std::getenv("PIPEC_FAKE_LINKS") != nullptr) {
+        own.by = gpu;
+        if (counts) touched = &own;
+        set(PROT_NONE);
+    }
+    ~Wall() {
+        set(PROT_READ | PROT_WRITE);
+        touched = nullptr;
+        for (int other = 0; other < MOST_GPUS; other++) {
+            note_moved(gpu->ordinal, other, gpu->ordinal, own.read[other]);
+            note_moved(gpu->ordinal, gpu->ordinal, other, own.written[other]);
+        }
+    }
 
   private:
     void set(int protection) const {
-        for (auto& [start, own] : allocations) {
-            bool reaches = own.gpu == gpu || (own.gpu && gpu->reaches[own.gpu->ordinal]);
-            if (!reaches) mprotect(own.pages, own.size, protection);
+        for (auto& [start, allocation] : allocations) {
+            bool reaches = allocation.gpu && gpu->reaches[allocation.gpu->ordinal];
+            if (allocation.gpu != gpu && (counts || !reaches)) mprotect(allocation.pages, allocation.size, protection);
         }
     }
     const Gpu* gpu;
+    bool counts;
+    Touched own;
 };
 
 }  // namespace fake

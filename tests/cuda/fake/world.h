@@ -4,7 +4,7 @@
 // |---|---|
 // | PIPEC_FAKE_DEVICES | number of GPUs; 1 if not set |
 // | PIPEC_FAKE_MEMORY | bytes of each GPU; 8 GiB if not set |
-// | PIPEC_FAKE_PEERS | 0: GPUs do not reach each other's memory |
+// | PIPEC_FAKE_PEERS | 0: GPUs do not reach each other's memory; first: GPU 0 reaches all, and the others reach GPU 0 |
 // | PIPEC_FAKE_CAPTURE | of how many GPUs streams can be captured together; all if not set |
 // | PIPEC_FAKE_SEED | of the order in which streams work |
 // | PIPEC_FAKE_VERSION | of CUDA, as the driver says it; 13000 if not set |
@@ -12,6 +12,7 @@
 // | PIPEC_FAKE_ENDS | RANK:CALL:n:HOW: at its n-th call of this name a rank is KILLed or STOPped, or the call is REFUSED (by those of NCCL that join) |
 // | PIPEC_FAKE_ILLEGAL | NAME:n: of the kernels whose names begin with NAME the n-th uses an illegal address; every later call says so |
 // | PIPEC_FAKE_LOG | a file for the names of all calls, one a line |
+// | PIPEC_FAKE_LINKS | a file for the bytes between GPUs, a line for each copy, or kernel and GPU: the GPU that moves them, from, to, how many |
 #pragma once
 
 #include <csignal>
@@ -116,6 +117,14 @@ inline uint64_t random_below(uint64_t bound) {
 }
 
 constexpr int MOST_GPUS = 16;
+
+// Notes bytes that a GPU moves from one to another.
+inline void note_moved(int mover, int from, int to, uint64_t bytes) {
+    static std::FILE* file = std::getenv("PIPEC_FAKE_LINKS") ? std::fopen(std::getenv("PIPEC_FAKE_LINKS"), "a") : nullptr;
+    if (!file || from == to || bytes == 0) return;
+    std::fprintf(file, "%d %d %d %llu\n", mover, from, to, static_cast<unsigned long long>(bytes));
+    std::fflush(file);
+}
 
 struct Gpu {
     int ordinal;

@@ -24,6 +24,7 @@ use pipe_ir::graph::DType;
 use pipe_ir::kernels::{Expression, Kernel};
 use pipe_runtime::Precision;
 use std::collections::{BTreeMap, BTreeSet};
+pub(crate) use together::MemberSum;
 
 /// Numbers that tensor cores multiply.
 #[derive(Clone, Copy, Debug)]

@@ -1,48 +1,33 @@
-//! Launches of what a group does together: sums in the order of its members, the same bits as on the CPU.
+//! Sums of what the members of a group have, in their order: the same bits as on the CPU.
 
 use super::{Sources, real, some_blocks};
 use crate::launch::{Argument, Launch};
-use pipe_distributed::collective::own_bytes;
 use pipe_ir::graph::DType;
-use pipe_ir::instruction::Collective;
-use pipe_ir::units::Bytes;
 use std::fmt::Write as _;
-use std::ops::Range;
+
+/// A sum of bytes of several members, as many of each. Where they lie is said by [`Argument::Part`]s: those that are
+/// added up, in this order, and then the place of the sum if one alone gets it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct MemberSum {
+    pub(crate) dtype: DType,
+    /// How many are added up.
+    pub(crate) members: usize,
+    /// Whether one place gets the sum, instead of all that were added up.
+    pub(crate) to_one: bool,
+    /// Of each.
+    pub(crate) bytes: usize,
+}
 
 impl Sources {
-    /// Adds the functions that sums of this number of members need, unless they are there, and says
-    /// what to launch for a collective on buffers of this size. Nothing for an all-gather or an
-    /// all-to-all: these are copies.
-    pub(crate) fn together(
-        &mut self,
-        collective: Collective,
-        dtype: DType,
-        bytes: Bytes,
-        members: usize,
-    ) -> Vec<Launch> {
-        let bytes = bytes.to_usize();
-        match collective {
-            Collective::AllReduce => vec![self.added(dtype, members, None, 0..bytes)],
-            Collective::ReduceScatter => (0..members)
-                .map(|own| (own, own_bytes(bytes, members, own)))
-                .filter(|(_, range)| !range.is_empty())
-                .map(|(own, range)| self.added(dtype, members, Some(own), range))
-                .collect(),
-            Collective::AllGather | Collective::AllToAll => Vec::new(),
-        }
-    }
-
-    /// The sum of some bytes of all members, to one of them or to all.
-    fn added(&mut self, dtype: DType, members: usize, to: Option<usize>, bytes: Range<usize>) -> Launch {
+    /// Adds the function that a sum needs, unless it is there, and says what to launch.
+    pub(crate) fn member_sum(&mut self, sum: MemberSum) -> Launch {
+        let MemberSum { dtype, members, to_one, bytes } = sum;
         let real = real(dtype);
-        let name = format!("add_{members}_{}_{real}", if to.is_some() { "to_one" } else { "to_all" });
-        self.add_text(name.clone(), || sum_text(&name, real, members, to.is_some()));
-        let count = (bytes.len() / dtype.bytes().to_usize()) as u64;
-        let part = |member: usize| {
-            let member = u32::try_from(member).expect("a group has few members");
-            Argument::Part { member, offset: Bytes(bytes.start as u64) }
-        };
-        let arguments = (0..members).chain(to).map(part).chain([Argument::U64(count)]).collect();
+        let name = format!("add_{members}_{}_{real}", if to_one { "to_one" } else { "to_all" });
+        self.add_text(name.clone(), || sum_text(&name, real, members, to_one));
+        let count = (bytes / dtype.bytes().to_usize()) as u64;
+        let part = |part: usize| Argument::Part(u32::try_from(part).expect("a group has few members"));
+        let arguments = (0..members + usize::from(to_one)).map(part).chain([Argument::U64(count)]).collect();
         let grid = [some_blocks(count.div_ceil(256), 65535), 1, 1];
         Launch { function: self.exported(name), grid, block: [256, 1, 1], shared: 0, arguments }
     }

@@ -1,25 +1,21 @@
-//! Collectives across processes: what a group does together, in this process or in several.
+//! Collectives across processes: what a group does together that has members in several.
 //!
-//! In one process a kernel adds the parts of all members, or copies bring shares to all. A team is
-//! a group with members in several processes. The share of each member is added up by the process
-//! that has it: all others send it what their members have there, and our own kernel adds in the
-//! order of the group, so that the bits are those of one process. Then the sums go to all members.
-//! Of a reduce-scatter only the first half is done, of an all-gather only the second; in an
-//! all-to-all parts go straight to their places. Each half is one group of sends and receives, which
-//! every process names in one order: by share, and then by the other member.
+//! The share of each member is added up by the process that has it: all others send it what their members have there,
+//! and our own kernel adds in the order of the group, so that the bits are those of one process. Then the sums go to all
+//! members. Of a reduce-scatter only the first half is done, of an all-gather only the second; in an all-to-all parts go
+//! straight to their places. Each half is one group of sends and receives, which every process names in one order: by
+//! share, and then by the other member.
 
 use super::super::commands::{CommandList, Home, MemberPart, Queue, Work};
 use super::super::driver::Area;
+use super::super::kernels::MemberSum;
 use super::super::nccl::{Line, Links, Move};
-use crate::machine::kernel_args::KernelArgs;
-use crate::machine::launch_plan::{Builder, Joint, Operation};
-use crate::machine::modules::Shared;
+use crate::machine::launch_plan::{Builder, Operation};
 use pipe_distributed::collective::{Handed, own_bytes};
 use pipe_ir::graph::DType;
 use pipe_ir::ids::{DeviceId, GroupId};
 use pipe_ir::instruction::Collective;
 use pipe_ir::program::Program;
-use pipe_ir::units::Bytes;
 use pipe_runtime::RunError;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -66,12 +62,12 @@ impl<'a> CrossProcess<'a> {
         own.map(|member| self.range(member)).filter(|range| !range.is_empty())
     }
 
-    fn sum(&self, bytes: usize) -> Shared {
-        (Collective::AllReduce, self.dtype, Bytes(bytes as u64), self.members.len())
+    fn sum(&self, bytes: usize) -> MemberSum {
+        MemberSum { dtype: self.dtype, members: self.members.len(), to_one: false, bytes }
     }
 
     /// The sums that it needs.
-    pub(super) fn sums(&self) -> Vec<Shared> {
+    pub(super) fn sums(&self) -> Vec<MemberSum> {
         self.shares().filter(|_| self.adds()).map(|range| self.sum(range.len())).collect()
     }
 
@@ -97,71 +93,6 @@ pub(super) fn scratch(program: &Program, commands: &CommandList) -> BTreeMap<Gro
 }
 
 impl<'a> Builder<'a> {
-    /// A copy between two places of this process.
-    pub(super) fn copied(&self, stream: usize, to: Area, from: Area) -> Operation {
-        let is_near = self.assignment.are_near(&self.launch_plan.streams[stream], [to, from]);
-        if is_near { Operation::Copy { to, from } } else { Operation::CopyAround { to, from } }
-    }
-
-    /// What a group does together.
-    pub(super) fn together(
-        &mut self,
-        stream: usize,
-        (queue, collective, parts): (Queue, Collective, &[MemberPart]),
-        work: &Work,
-    ) -> Result<(), RunError> {
-        let looks = self.looks.trace && self.is_step();
-        let first = if looks { Some(self.mark(stream)?) } else { None };
-        if let Some(team) = CrossProcess::of(self.program, queue, work) {
-            self.apart(stream, &team)?;
-        } else if collective == Collective::AllGather {
-            self.gather(stream, parts);
-        } else if collective == Collective::AllToAll {
-            self.hand_over(stream, parts);
-        } else {
-            let places: Vec<Area> = parts.iter().map(|part| self.area(part.home)).collect();
-            let places = KernelArgs { parts: &places, ..KernelArgs::default() };
-            for launch in self.code.together(self.program, work) {
-                self.launch(stream, launch, &places);
-            }
-        }
-        if let (Some(first), Queue::Group(group)) = (first, queue) {
-            let last = self.mark(stream)?;
-            let (members, gpu) = (parts.iter().map(|part| part.home.device).collect(), self.gpu_of(stream));
-            self.launch_plan.joint.push(Joint { collective, group, members, gpu, marks: first..last + 1 });
-        }
-        Ok(())
-    }
-
-    /// Every member's share comes to all others, and to itself where it is not in the buffer.
-    fn gather(&mut self, stream: usize, parts: &[MemberPart]) {
-        for (position, own) in parts.iter().enumerate() {
-            let all = self.area(own.home);
-            let range = own_bytes(all.bytes, parts.len(), position);
-            let of = |area: Area| area.part(range.start, range.len());
-            let from = own.share.map_or_else(|| of(all), |share| self.area(share).part(0, range.len()));
-            for (other, part) in parts.iter().enumerate() {
-                if !range.is_empty() && (other != position || own.share.is_some()) {
-                    let copy = self.copied(stream, of(self.area(part.home)), from);
-                    self.act(stream, copy);
-                }
-            }
-        }
-    }
-
-    /// Every member gives each other one, and itself, a part.
-    fn hand_over(&mut self, stream: usize, parts: &[MemberPart]) {
-        for (from, one) in parts.iter().enumerate() {
-            for (to, other) in parts.iter().enumerate() {
-                let (source, target) = (self.area(one.home), self.area(other.home));
-                let Handed { leaves, arrives } = Handed::of(source.bytes, parts.len(), from, to);
-                let source = source.part(leaves.start, leaves.len());
-                let copy = self.copied(stream, target.part(arrives.start, arrives.len()), source);
-                self.act(stream, copy);
-            }
-        }
-    }
-
     fn links(&self) -> Result<&'a Links, RunError> {
         self.links.ok_or_else(|| RunError::Nccl("this process is alone".to_owned()))
     }
@@ -178,7 +109,7 @@ impl<'a> Builder<'a> {
     }
 
     /// A collective with members in other processes.
-    fn apart(&mut self, stream: usize, team: &CrossProcess<'_>) -> Result<(), RunError> {
+    pub(super) fn apart(&mut self, stream: usize, team: &CrossProcess<'_>) -> Result<(), RunError> {
         let (links, line) = (self.links()?, Line::Group(team.group));
         let peer = |member: usize| links.place(line, links.rank_of(team.members[member]));
         let n_members = team.members.len();
@@ -222,11 +153,8 @@ impl<'a> Builder<'a> {
                 }
             }
             self.act(stream, Operation::Exchange { line, moves });
-            for (key, summands) in sums {
-                let (code, places) = (self.code, KernelArgs { parts: &summands, ..KernelArgs::default() });
-                for launch in code.sum(&key) {
-                    self.launch(stream, launch, &places);
-                }
+            for (sum, summands) in sums {
+                self.sum(stream, sum, &summands);
             }
         }
         if team.collective == Collective::ReduceScatter {

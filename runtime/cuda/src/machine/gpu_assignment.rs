@@ -67,12 +67,14 @@ impl GpuAssignment {
         Ok(assignment)
     }
 
-    /// A collective's kernel reads the parts of all members: its GPU must reach them.
+    /// A GPU that adds up reads what all members of a group have, and gives the sum to all: one of them must reach all.
     fn analyze(&self, program: &Program) -> Result<(), String> {
         for group in &program.groups {
-            let Some(first) = group.first().map(|device| self.gpu_of(*device).ordinal) else { continue };
-            let others = group.iter().map(|device| (first, self.gpu_of(*device).ordinal));
-            if let Some((first, other)) = others.into_iter().find(|pair| self.apart.contains(pair)) {
+            let gpus: Vec<usize> = group.iter().map(|device| self.place(*device)).collect();
+            let lacking: Vec<_> = gpus.iter().map(|gpu| self.lacks(*gpu, &gpus)).collect();
+            if let Some(&Some((first, other))) = lacking.first()
+                && lacking.iter().all(Option::is_some)
+            {
                 let members: Vec<String> = group.iter().map(DeviceId::to_string).collect();
                 return Err(format!(
                     "{} work together, but GPU {first} does not reach the memory of GPU {other}: \
@@ -82,6 +84,22 @@ impl GpuAssignment {
             }
         }
         Ok(())
+    }
+
+    /// The number of a GPU, and of one among others whose memory it does not reach.
+    fn lacks(&self, gpu: usize, others: &[usize]) -> Option<(usize, usize)> {
+        let own = self.gpus[gpu].ordinal;
+        let mut pairs = others.iter().map(|other| (own, self.gpus[*other].ordinal));
+        pairs.find(|(own, other)| self.apart.contains(&(*own, *other)))
+    }
+
+    /// By member of a group in this process: the place of the GPU that does its share. It is its own, or, where that
+    /// does not reach those of all members, the first one that does.
+    pub(super) fn doers(&self, members: impl Iterator<Item = DeviceId>) -> Vec<usize> {
+        let gpus: Vec<usize> = members.map(|member| self.place(member)).collect();
+        let reaches = |gpu: &usize| self.lacks(*gpu, &gpus).is_none();
+        let first = gpus.iter().copied().find(reaches);
+        gpus.iter().map(|gpu| if reaches(gpu) { *gpu } else { first.unwrap_or(*gpu) }).collect()
     }
 
     /// Whether all GPUs that a copy has to do with, that of its stream and those of its ends, reach

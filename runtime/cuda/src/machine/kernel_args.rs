@@ -11,7 +11,7 @@ pub(super) struct KernelArgs<'a> {
     pub(super) operands: &'a [Area],
     /// Which operand is scratch.
     pub(super) scratch: Option<usize>,
-    /// Buffers of a group's members.
+    /// What a sum adds up, and where it goes.
     pub(super) parts: &'a [Area],
     /// The address of the step's numbers.
     pub(super) step: u64,
@@ -35,7 +35,7 @@ impl KernelArgs<'_> {
     pub(super) fn word(&self, argument: &Argument) -> u64 {
         match *argument {
             Argument::Address(at) => self.address(at),
-            Argument::Part { member, offset } => address(self.parts.get(member as usize), offset),
+            Argument::Part(part) => address(self.parts.get(part as usize), Bytes::ZERO),
             Argument::Step => self.step,
             Argument::Error => self.error,
             Argument::Working => self.working,

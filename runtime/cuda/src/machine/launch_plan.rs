@@ -22,6 +22,7 @@ use pipe_ir::program::Program;
 use pipe_ir::value::{Init, Value};
 use pipe_ir::verify::List;
 use pipe_runtime::{NO_NUMBER, RunError};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// What is asked of a stream, by its place.
@@ -107,7 +108,7 @@ pub(super) struct LaunchPlan {
     /// Devices of this process.
     pub(super) own: Range<usize>,
     pub(super) actions: Vec<Action>,
-    /// The main stream of each GPU, then one per queue.
+    /// The main stream of each GPU, then one per queue, then those of other GPUs that take part in what a group does.
     pub(super) streams: Vec<Stream>,
     pub(super) events: Vec<Event>,
     pub(super) marks: Vec<Event>,
@@ -143,9 +144,11 @@ pub(super) struct Builder<'a> {
     /// Runs so far that look at data.
     checks: usize,
     /// By stream: the mark at which it still is, if it did nothing since that takes time.
-    here: Vec<Option<usize>>,
+    pub(super) here: Vec<Option<usize>>,
     /// By GPU, one by one: when its last run is over.
     over: Vec<Option<usize>>,
+    /// By stream of a group and GPU: the stream with which that takes part.
+    pub(super) helpers: BTreeMap<(usize, usize), usize>,
 }
 
 impl LaunchPlan {
@@ -196,6 +199,7 @@ impl LaunchPlan {
             checks: 0,
             here,
             over,
+            helpers: BTreeMap::new(),
         };
         builder.begin()?;
         builder.commands(commands)?;
@@ -228,7 +232,7 @@ impl Builder<'_> {
     }
 
     /// A new event, over from here on.
-    fn record(&mut self, stream: usize) -> Result<usize, RunError> {
+    pub(super) fn record(&mut self, stream: usize) -> Result<usize, RunError> {
         let event = self.launch_plan.events.len();
         self.launch_plan.events.push(Event::new(&self.launch_plan.streams[stream].gpu)?);
         self.act(stream, Operation::Record(event));
@@ -268,7 +272,7 @@ impl Builder<'_> {
                 self.launch_plan.starts.push(start);
             }
             let begun = self.record(gpu)?;
-            for stream in n_gpus..self.launch_plan.streams.len() {
+            for stream in n_gpus..n_gpus + self.queues.len() {
                 if self.gpu_of(stream) == gpu {
                     self.act(stream, Operation::Wait(begun));
                 }
@@ -279,7 +283,7 @@ impl Builder<'_> {
 
     fn end(&mut self) -> Result<(), RunError> {
         let n_gpus = self.assignment.gpus.len();
-        for stream in n_gpus..self.launch_plan.streams.len() {
+        for stream in n_gpus..n_gpus + self.queues.len() {
             let ended = self.record(stream)?;
             self.act(self.gpu_of(stream), Operation::Wait(ended));
         }
@@ -324,8 +328,8 @@ impl Builder<'_> {
             Work::Run { device, exec, microbatch, operands } => {
                 return self.run((stream, queue), (*device, *exec, *microbatch), *operands);
             }
-            Work::Together { collective, parts, .. } => {
-                return self.together(stream, (queue, *collective, parts), work);
+            Work::Together { collective, dtype, parts } => {
+                return self.together(stream, (queue, *collective, *dtype), parts, work);
             }
             Work::Fill { home, value, with: Fill::Init } if !is_zero(self.program.value(*value)) => {
                 Operation::Init(self.area(*home), *value, home.device)

@@ -6,6 +6,7 @@
 //! | `arenas` | all memory of a run, allocated at its start |
 //! | `modules` | kernels of all executables, compiled and loaded |
 //! | `libraries` | matrix products by the vendor's library, where it is there |
+//! | `together` | what a group does together, each GPU its share |
 //! | `cross_process` | what a process does of a collective with members in others |
 //! | `launch_plan` | a command list with streams, events and addresses: nothing is left to look up |
 //! | `kernel_args` | what the arguments of launches stand for |
@@ -25,6 +26,7 @@ mod microbench;
 mod modules;
 mod submit;
 mod timings;
+mod together;
 
 use super::commands::{self, Facts};
 use super::driver::{Area, DriverError, Graph, is_blocking};

@@ -5,20 +5,18 @@ use super::super::commands::{Call, CommandList, Recorded, Work};
 use super::super::driver::{
     DriverError, Function, Gpu, Module, Shape, compile, compiler_version, target, version as driver_version,
 };
-use super::super::kernels::Sources;
+use super::super::kernels::{MemberSum, Sources};
 use super::super::launch::{Argument, FunctionId, Launch};
 use super::libraries::Libraries;
 use crate::gemm::{Library, Product, WORKSPACE};
 use crate::machine::cross_process::CrossProcess;
 use crate::machine::gpu_assignment::GpuAssignment;
+use crate::machine::together::sums_of;
 use pipe_distributed::Amount;
 use pipe_ir::digest::Digest;
-use pipe_ir::graph::DType;
 use pipe_ir::ids::{DeviceId, ExecId};
-use pipe_ir::instruction::Collective;
 use pipe_ir::kernels::{Kernel, plan};
 use pipe_ir::program::{Body, Exec, Program};
-use pipe_ir::units::Bytes;
 use pipe_ir::value::ValueKind;
 use pipe_runtime::{Precision, RunError, makes_new_version, squared, updated};
 use std::collections::BTreeMap;
@@ -67,13 +65,10 @@ impl Compiled {
     }
 }
 
-/// What a collective depends on: kind, type, bytes of a buffer, members.
-pub(super) type Shared = (Collective, DType, Bytes, usize);
-
 /// All code of a run.
 pub(super) struct Modules {
     execs: BTreeMap<ExecId, Compiled>,
-    together: Vec<(Shared, Vec<Launch>)>,
+    sums: BTreeMap<MemberSum, Launch>,
     libraries: Libraries,
     /// By GPU.
     functions: Vec<BTreeMap<FunctionId, Function>>,
@@ -90,27 +85,27 @@ impl Modules {
         (products, mut libraries): (Precision, Libraries),
     ) -> Result<Self, RunError> {
         let mut sources = Sources::new(products);
-        let (mut execs, mut together) = (BTreeMap::new(), Vec::<(Shared, Vec<Launch>)>::new());
-        for call in recorded.setup.calls.iter().chain(&recorded.step.calls) {
+        let (mut execs, mut sums) = (BTreeMap::new(), BTreeMap::new());
+        let lists = [&recorded.setup, &recorded.step];
+        for (list, call) in lists.into_iter().flat_map(|list| list.calls.iter().map(move |call| (list, call))) {
             match call {
                 Call::Work(_, Work::Run { device, exec, .. }) if !execs.contains_key(exec) => {
                     let own = (*device, program.exec(*exec));
                     execs.insert(*exec, compiled(program, own, &mut sources, &mut libraries)?);
                 }
                 Call::Work(queue, work @ Work::Together { .. }) => {
-                    let queue = recorded.step.queues.get(queue.0 as usize).copied();
-                    let team = queue.and_then(|queue| CrossProcess::of(program, queue, work));
-                    let keys = team.map_or_else(|| shared(program, work).into_iter().collect(), |team| team.sums());
-                    for key in keys {
-                        if together.iter().all(|(known, _)| *known != key) {
-                            together.push((key, sources.together(key.0, key.1, key.2, key.3)));
-                        }
+                    let needed = match CrossProcess::of(program, list.queue(*queue), work) {
+                        Some(team) => team.sums(),
+                        None => sums_of(program, assignment, work),
+                    };
+                    for sum in needed {
+                        sums.entry(sum).or_insert_with(|| sources.member_sum(sum));
                     }
                 }
                 _ => {}
             }
         }
-        let mut code = Self { execs, together, libraries, functions: Vec::new(), _modules: Vec::new() };
+        let mut code = Self { execs, sums, libraries, functions: Vec::new(), _modules: Vec::new() };
         code.load(&sources, assignment)?;
         Ok(code)
     }
@@ -127,7 +122,7 @@ impl Modules {
             Ok((id, Compiled { steps, scratch: None }))
         });
         let execs = each.collect::<Result<_, RunError>>()?;
-        let mut code = Self { execs, together: Vec::new(), libraries, functions: Vec::new(), _modules: Vec::new() };
+        let mut code = Self { execs, sums: BTreeMap::new(), libraries, functions: Vec::new(), _modules: Vec::new() };
         code.load(&sources, assignment)?;
         Ok(code)
     }
@@ -157,7 +152,7 @@ impl Modules {
     fn shared_memory(&self) -> BTreeMap<FunctionId, u32> {
         let of_execs = self.execs.values().flat_map(|exec| &exec.steps).flat_map(Step::launches);
         let mut most = BTreeMap::new();
-        for launch in of_execs.chain(self.together.iter().flat_map(|(_, launches)| launches)) {
+        for launch in of_execs.chain(self.sums.values()) {
             let bytes = most.entry(launch.function).or_insert(0);
             *bytes = launch.shared.max(*bytes);
         }
@@ -175,15 +170,9 @@ impl Modules {
         commands.calls.iter().filter(checks).count()
     }
 
-    /// What a collective does; nothing for other work.
-    pub(super) fn together(&self, program: &Program, work: &Work) -> &[Launch] {
-        shared(program, work).map_or(&[], |key| self.sum(&key))
-    }
-
     /// A sum that a collective needs.
-    pub(super) fn sum(&self, key: &Shared) -> &[Launch] {
-        let found = self.together.iter().find(|(known, _)| known == key);
-        found.map_or(&[], |(_, launches)| launches)
+    pub(super) fn sum(&self, sum: &MemberSum) -> &Launch {
+        &self.sums[sum]
     }
 
     /// What is said of the library of matrix products, once.
@@ -217,13 +206,6 @@ impl Modules {
 /// The shape of a launch.
 pub(super) const fn shape(launch: &Launch) -> Shape {
     Shape { grid: launch.grid, block: launch.block, shared: launch.shared }
-}
-
-fn shared(program: &Program, work: &Work) -> Option<Shared> {
-    let Work::Together { collective, dtype, parts } = work else { return None };
-    let first = parts.first()?;
-    let bytes = program.devices[first.home.device.index()].buffers[first.home.buffer.index()].bytes;
-    Some((*collective, *dtype, bytes, parts.len()))
 }
 
 fn compiled(

@@ -29,7 +29,7 @@ pub(super) fn is_on_gpu() -> bool {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Address {
     Place(Location),
-    Part(u32, u64),
+    Part(u32),
     Step,
     Error,
     Working,
@@ -39,7 +39,7 @@ pub(super) enum Address {
 pub(super) fn word(argument: Argument, address: &dyn Fn(Address) -> u64) -> u64 {
     match argument {
         Argument::Address(location) => address(Address::Place(location)),
-        Argument::Part { member, offset } => address(Address::Part(member, offset.0)),
+        Argument::Part(part) => address(Address::Part(part)),
         Argument::Step => address(Address::Step),
         Argument::Error => address(Address::Error),
         Argument::Working => address(Address::Working),

@@ -4,9 +4,8 @@
 //! widths or expressions only is as easy for one as for another: devices share it.
 
 use super::emulated::Compiler;
-use crate::kernels::Sources;
+use crate::kernels::{MemberSum, Sources};
 use pipe_ir::graph::DType;
-use pipe_ir::instruction::Collective;
 use pipe_ir::kernels::{Attention, Derivatives, Gemm, Kernel, Location, Matrix, Storage};
 use pipe_ir::units::Bytes;
 use pipe_runtime::{Piece, Precision, SquaredPart, UpdatedPart};
@@ -129,8 +128,8 @@ fn every_kind(layouts: &[Layout]) -> Sources {
             sources.optimizer(&optimizer, &part, (false, None));
         }
         sources.squares(&SquaredPart { dtype, bytes: std::iter::once(0..64).collect() });
-        for collective in [Collective::AllReduce, Collective::ReduceScatter] {
-            sources.together(collective, dtype, Bytes(4096), 4);
+        for to_one in [false, true] {
+            sources.member_sum(MemberSum { dtype, members: 4, to_one, bytes: 4096 });
         }
     }
     add_attention(&mut sources, &WIDEST);
