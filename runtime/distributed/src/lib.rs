@@ -8,6 +8,7 @@
 //! | `memory` | the bytes of devices |
 //! | `tokens` | what has ended, and whom to wake |
 //! | `collective` | shares of members, and sums in the order of a group |
+//! | `across_hosts` | the same on several hosts, as rounds of messages |
 //! | `fault` | why a run cannot go on |
 //! | `profile` | what kernels took |
 //! | `report` | what a step did |
@@ -18,6 +19,7 @@
 //! | `transports` | wires: MPI, a store, threads of one process |
 //! | `remote` | transfers and collectives of a program that go to other ranks |
 
+pub mod across_hosts;
 pub mod collective;
 mod fault;
 mod job;

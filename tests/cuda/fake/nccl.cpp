@@ -9,7 +9,7 @@
 // exchanges something with a member waits for it inside of the end of the group, as the real one does; the log says in which round of such waits, one
 // after the other, a communicator was joined. It takes memory of the GPU: PIPEC_FAKE_NCCL_MEMORY bytes for a communicator and for each connection.
 //
-// PIPEC_FAKE_NCCL_LOSE=n breaks the n-th group of a process, as a network does that fails.
+// The log has the bytes of every send to another host. PIPEC_FAKE_NCCL_LOSE=n breaks the n-th group of a process, as a network does that fails.
 
 #include "world.h"
 #include <algorithm>
@@ -61,6 +61,8 @@ struct Link {
     int out = -1, in = -1;
     // Whether anything was ever sent there, or received.
     bool is_out_open = false, is_in_open = false;
+    // Whether the member is on another host.
+    bool is_far = false;
 };
 
 struct Communicator {
@@ -241,6 +243,7 @@ Answer ask(void* start, size_t bytes, int type, int peer, Communicator* communic
     if (!fakeIsOnGpu(start, bytes)) return complain(ARGUMENT, "bytes are not memory of this GPU");
     if (depth > 0 && !open_ends.empty() && open_stream != stream) return complain(USAGE, "a group has two streams");
     open_stream = stream;
+    if (sends && communicator->links[size_t(peer)].is_far) fake::note(("to another host: " + std::to_string(bytes)).c_str());
     open_ends.push_back({communicator, peer, static_cast<char*>(start), bytes, sends});
     return depth > 0 ? OK : launch();
 }
@@ -289,16 +292,18 @@ Answer join(Communicator** made, int members, Id id, int own, int blocks) {
         }
     }
     // Two members on one GPU of a host are refused.
-    char host[32] = {};
-    gethostname(host, sizeof host - 1);
-    int mine = fakeNumber(), number = 0;
-    for (char letter : host) mine = mine * 31 + letter;
+    char name[32] = {};
+    gethostname(name, sizeof name - 1);
+    int gpu = fakeNumber(), host = 0;
+    for (char letter : name) host = host * 31 + letter;
     for (const Link& link : communicator->links)
-        if (link.out >= 0 && !say(link.out, mine)) return REMOTE;
-    for (const Link& link : communicator->links) {
+        if (link.out >= 0 && !(say(link.out, gpu) && say(link.out, host))) return REMOTE;
+    for (Link& link : communicator->links) {
+        int their_gpu = 0, their_host = 0;
         if (link.in < 0) continue;
-        if (!hear(link.in, number)) return REMOTE;
-        if (number == mine) return USAGE;
+        if (!hear(link.in, their_gpu) || !hear(link.in, their_host)) return REMOTE;
+        link.is_far = their_host != host;
+        if (!link.is_far && their_gpu == gpu) return USAGE;
     }
     // It comes after all that its members have joined before.
     int round = round_of_joining, theirs = 0;

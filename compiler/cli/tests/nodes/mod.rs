@@ -6,7 +6,7 @@ use crate::agent::Agent;
 use crate::fakes::fakes;
 use crate::job::{pipeline, texts};
 use crate::process::folder;
-use crate::{LONG, has_saved, json, newest};
+use crate::{LONG, has_saved, json, newest, state};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -55,6 +55,52 @@ fn two_hosts_of_eight_gpus_learn_what_one_process_learns() {
     let log = fs::read_to_string(log).expect("a log");
     let rounds: BTreeSet<&str> = log.lines().filter_map(|line| line.strip_prefix("joined in round ")).collect();
     assert_eq!(rounds.into_iter().collect::<Vec<_>>(), ["1", "2", "3", "4"]);
+}
+
+/// So many replicas, on hosts of so many ranks each, learn what one process learns. The bytes of each message that went
+/// to another host.
+fn replicas(libraries: &Path, folder: &Path, n_ranks: u32, per_host: u32) -> Vec<u64> {
+    let line = |name: &str| format!("run x.pipe --backend cuda --no-cublas --format json --checkpoint {name}");
+    let alone: Value = crate::fakes::pipec_with(libraries, folder, &line("alone"), &[]).with(0).into();
+    let log = folder.join(format!("log-{per_host}"));
+    let mut agent = Agent::of_slurm(folder).with_gpus(libraries).with("PIPEC_FAKE_LOG", log.display());
+    agent = agent.on_hosts(per_host);
+    let outputs = agent.run(n_ranks, |_| line(&format!("together-{per_host}"))).ended(LONG);
+    let together = json(&outputs[0]);
+    assert_eq!((&together["losses"], &together["ranks"]), (&alone["losses"], &n_ranks.into()), "{}", errors(&outputs));
+    assert!(errors(&outputs).is_empty() && state(folder, &together) == state(folder, &alone), "{}", errors(&outputs));
+    let log = fs::read_to_string(log).expect("a log");
+    let bytes = log.lines().filter_map(|line| line.strip_prefix("to another host: "));
+    bytes.map(|bytes| bytes.parse().expect("a number")).collect()
+}
+
+#[test]
+fn a_sum_goes_to_another_host_once() {
+    let Some(libraries) = fakes().filter(|_| can_name_hosts()) else { return };
+    let takes_all = std::env::var("PIPEC_ALL").is_ok_and(|all| all != "0");
+    for zero in if takes_all { &["", "zero 3", "zero 1", "zero 2"][..] } else { &["", "zero 3"] } {
+        let text = pipeline("dp_1f1b(replicas = 6)", zero)
+            .replace("devices 4", "devices 6")
+            .replace("microbatches 4", "microbatches 6");
+        let text = text.replace("blocks = 8", "blocks = 2").replace("steps 4", "steps 2");
+        let folder = folder("nodes-sums", &[("x.pipe", &text)]);
+        // Ranks that are alone on their host send everything to others.
+        let [far, all] = [3, 1].map(|per_host| replicas(libraries, &folder, 6, per_host).into_iter().sum::<u64>());
+        // Of two hosts one sends S bytes, and the other sends the sum back: instead of 5/3 S for every rank.
+        assert!(far > 0 && 7 * far < 2 * all, "{zero}: {far} of {all}");
+    }
+}
+
+/// Of a sum so large that it travels in pieces.
+#[test]
+fn pieces_of_a_sum_travel_one_behind_the_other() {
+    let Some(libraries) = fakes().filter(|_| can_name_hosts()) else { return };
+    let text = pipeline("dp_1f1b(replicas = 4)", "").replace("blocks = 8", "blocks = 1").replace("steps 4", "steps 1");
+    let text = text.replace("vocab = 17, hidden = 16", "vocab = 12000, hidden = 64").replace("rows = 2", "rows = 1");
+    let folder = folder("nodes-pieces", &[("x.pipe", &text.replace("sequence = 5", "sequence = 2"))]);
+    // Two columns in two pieces each, there and back; what tried the connections is small.
+    let far = replicas(libraries, &folder, 4, 2).into_iter().filter(|bytes| *bytes > 64).collect::<Vec<_>>();
+    assert!(far.len() == 8 && far.iter().all(|bytes| *bytes == far[0]), "{far:?}");
 }
 
 /// What is said where a rank comes to its end at a call, and how long that takes; nobody takes down a driver that is

@@ -106,7 +106,7 @@ impl Arenas {
             data: recorded.staging.to_usize(),
             losses: recorded.devices.iter().map(|facts| facts.losses.len()).collect(),
         };
-        let scratch = scratch(program, &recorded.step);
+        let scratch = scratch(program, assignment, &recorded.step);
         let n_queues = 1 + program.lanes.len();
         let beside = Beside {
             // What runs side by side needs its own.

@@ -19,6 +19,8 @@ pub(super) struct GpuAssignment {
     /// Those that are used.
     pub(super) gpus: Vec<Arc<Gpu>>,
     own: Range<usize>,
+    /// By device of the program: which of the hosts it is on.
+    hosts: Vec<usize>,
     /// Pairs of GPUs, by their numbers, of which the first does not reach the memory of the second.
     apart: BTreeSet<(usize, usize)>,
     /// What should be said of it.
@@ -40,9 +42,12 @@ impl GpuAssignment {
             return Self::of(program, 0..n_devices, &spread(n_devices, n_gpus)).map_err(RunError::Unsupported);
         };
         let (mailbox, own) = (&rank_view.mailbox, rank_view.division.devices_of(rank_view.mailbox.rank));
-        let neighbours = neighbours(mailbox)?;
+        let hosts = hosts(mailbox)?;
+        let neighbours = neighbours(mailbox, &hosts);
         let ordinal = of_rank(n_gpus, neighbours).map_err(RunError::Unsupported)?;
         let mut assignment = Self::of(program, own, &vec![ordinal; n_devices]).map_err(RunError::Unsupported)?;
+        let host_of = |device| hosts[rank_view.division.rank_of(DeviceId::from_index(device)).index()];
+        assignment.hosts = (0..n_devices).map(host_of).collect();
         assignment.note = (n_gpus == 1 && neighbours.1 > 1).then_some(SEES_ONE);
         let uuid = assignment.gpus.first().map_or(Ok(String::new()), |gpu| gpu.uuid())?;
         apart_from_others(mailbox, &format!("{} {uuid}", Process::own().host))?;
@@ -62,7 +67,7 @@ impl GpuAssignment {
         }
         let devices = ordinals.iter().map(|ordinal| Arc::clone(&gpus[ordinal])).collect();
         let gpus: Vec<_> = gpus.into_values().collect();
-        let assignment = Self { devices, apart: apart(&gpus)?, gpus, own, note: None };
+        let assignment = Self { hosts: vec![0; ordinals.len()], devices, apart: apart(&gpus)?, gpus, own, note: None };
         assignment.analyze(program)?;
         Ok(assignment)
     }
@@ -119,6 +124,11 @@ impl GpuAssignment {
         &self.devices[device.index()]
     }
 
+    /// The host of a device, as a number.
+    pub(super) fn host_of(&self, device: DeviceId) -> usize {
+        self.hosts[device.index()]
+    }
+
     /// The place of a device's GPU among those that are used.
     pub(super) fn place(&self, device: DeviceId) -> usize {
         let ordinal = self.gpu_of(device).ordinal;
@@ -166,20 +176,30 @@ fn apart(gpus: &[Arc<Gpu>]) -> Result<BTreeSet<(usize, usize)>, String> {
 
 /// Whether this rank has a GPU. All ranks ask at once. Fails if a rank cannot go on.
 pub(crate) fn has_gpu(mailbox: &Mailbox) -> Result<bool, RunError> {
-    let neighbours = neighbours(mailbox)?;
+    let neighbours = neighbours(mailbox, &hosts(mailbox)?);
     Ok(Gpu::count().is_ok_and(|n_gpus| of_rank(n_gpus, neighbours).is_ok()))
 }
 
-/// Which of the ranks on its host a rank is, and how many there are.
-fn neighbours(mailbox: &Mailbox) -> Result<(usize, usize), RunError> {
-    let host = Process::own().host;
-    let hosts = mailbox.gather(host.clone().into_bytes())?;
-    let hosts: Vec<_> = hosts.iter().map(|host| String::from_utf8_lossy(host)).collect();
+/// By rank: the first rank on its host. All ranks ask at once.
+fn hosts(mailbox: &Mailbox) -> Result<Vec<usize>, RunError> {
+    let hosts = mailbox.gather(Process::own().host.into_bytes())?;
+    let first = |host: &Vec<u8>| hosts.iter().position(|other| other == host);
+    let hosts: Vec<_> = hosts.iter().filter_map(first).collect();
     let hosts = mailbox.spread(serde_json::to_vec(&hosts).unwrap_or_default())?;
-    let hosts: Vec<String> = serde_json::from_slice(&hosts).unwrap_or_default();
-    let here = |ranks: &[String]| ranks.iter().filter(|other| **other == host).count();
-    let before = hosts.get(..mailbox.rank.index()).unwrap_or_default();
-    Ok((here(before), here(&hosts)))
+    let hosts: Vec<usize> = serde_json::from_slice(&hosts).unwrap_or_default();
+    let n_ranks = mailbox.n_ranks;
+    if hosts.len() == n_ranks {
+        Ok(hosts)
+    } else {
+        Err(RunError::Unsupported("the hosts of the ranks are unknown".to_owned()))
+    }
+}
+
+/// Which of the ranks on its host a rank is, and how many there are.
+fn neighbours(mailbox: &Mailbox, hosts: &[usize]) -> (usize, usize) {
+    let own = mailbox.rank.index();
+    let here = |ranks: &[usize]| ranks.iter().filter(|host| **host == hosts[own]).count();
+    (here(&hosts[..own]), here(hosts))
 }
 
 /// Whether no other rank of the job has this GPU. All ranks ask at once.

@@ -94,7 +94,7 @@ impl Modules {
                     execs.insert(*exec, compiled(program, own, &mut sources, &mut libraries)?);
                 }
                 Call::Work(queue, work @ Work::Together { .. }) => {
-                    let needed = match CrossProcess::of(program, list.queue(*queue), work) {
+                    let needed = match CrossProcess::of(program, assignment, list.queue(*queue), work) {
                         Some(team) => team.sums(),
                         None => sums_of(program, assignment, work),
                     };

@@ -81,7 +81,7 @@ impl Builder<'_> {
     ) -> Result<(), RunError> {
         let looks = self.looks.trace && self.is_step();
         let first = if looks { Some(self.mark(stream)?) } else { None };
-        if let Some(team) = CrossProcess::of(self.program, queue, work) {
+        if let Some(team) = CrossProcess::of(self.program, self.assignment, queue, work) {
             self.apart(stream, &team)?;
         } else {
             let gpus = self.assignment.doers(parts.iter().map(|part| part.home.device));
