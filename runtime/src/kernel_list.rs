@@ -6,6 +6,7 @@ use pipe_distributed::Amount;
 use pipe_ir::ids::ExecId;
 use pipe_ir::instruction::Instruction;
 use pipe_ir::kernels::plan;
+use pipe_ir::muon::Matrices;
 use pipe_ir::program::{Body, Exec, Program};
 use std::collections::BTreeMap;
 
@@ -86,10 +87,12 @@ fn kernels(program: &Program, exec: &Exec) -> Vec<(&'static str, String, Work)> 
             kernels.map(|kernel| (kernel.kind(), kernel.to_string(), Work::of(Amount::of(&kernel)))).collect()
         }
         (Body::Optimizer, Some(training)) => {
-            let UpdatedPart { bytes, dtype, .. } = updated(program, exec);
-            let (elements, bytes) = (bytes.len() as u64 / dtype.bytes().0, bytes.len() as u64);
+            let part = updated(program, exec);
+            let (elements, bytes) = (part.by_number() / part.dtype.bytes().0, part.by_number());
             let amount = Amount::of_update(&training.optimizer, elements, bytes);
-            vec![("optimizer", format!("{elements} of {dtype}"), Work::of(amount))]
+            let by_number = ("optimizer", format!("{elements} of {}", part.dtype), Work::of(amount));
+            let by_number = Some(by_number).filter(|_| bytes > 0 || part.pieces.is_empty());
+            by_number.into_iter().chain(part.matrices().flat_map(of_matrices)).collect()
         }
         (Body::Squares, _) => {
             let UpdatedPart { bytes, dtype, .. } = updated(program, exec);
@@ -99,4 +102,15 @@ fn kernels(program: &Program, exec: &Exec) -> Vec<(&'static str, String, Work)> 
         }
         (Body::Optimizer, None) | (Body::Abstract, _) => Vec::new(),
     }
+}
+
+/// The kernels that update matrices as a whole.
+fn of_matrices(matrices: Matrices) -> Vec<(&'static str, String, Work)> {
+    let Matrices { dtype, count, rows, columns } = matrices;
+    let what = |does: &str| format!("{does} of {count} x {rows} x {columns} of {dtype}");
+    let kernels = matrices.orthogonalization(0).kernels.into_iter();
+    let kernels = kernels.map(|kernel| (kernel.kind(), kernel.to_string(), Work::of(Amount::of(&kernel))));
+    let first = ("optimizer", what("momentum"), Work::of(Amount::of_towards(matrices)));
+    let last = ("optimizer", what("step"), Work::of(Amount::of_along(matrices)));
+    std::iter::once(first).chain(kernels).chain([last]).collect()
 }

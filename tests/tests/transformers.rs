@@ -149,29 +149,48 @@ fn layouts(family: usize) -> Vec<&'static str> {
     vec![LAYOUTS[0], LAYOUTS[1 + family % 6], LAYOUTS[1 + (family + 3) % 6], LAYOUTS[7 + family % 4]]
 }
 
+/// Takes three steps, and says what is off: peaks are as predicted, and losses and weights as in these figures.
+fn three_steps((name, layout): (&str, &str), optimizer: &str, figures: &Shards) -> String {
+    let mut failures = String::new();
+    let program = compile(name, layout, "f64", optimizer);
+    let mut run = start(name, &program, &expected(name));
+    for (step, expected) in numbers(figures, "losses").iter().enumerate() {
+        let report = run.step(step as u64).expect("a step");
+        training::assert_peaks(program.program(), std::slice::from_ref(&report));
+        let found = mean(&report);
+        if (found - expected).abs() > 1e-10 * expected.abs() {
+            let _ = writeln!(failures, "{name}, {layout}: loss {step} is {found} instead of {expected}");
+        }
+    }
+    for (tensor, found) in weights_of(&run) {
+        let apart = distance(&found, &numbers(figures, &format!("weight.{tensor}")));
+        if apart > 1e-10 {
+            let _ = writeln!(failures, "{name}, {layout}: {tensor} is {apart:e} from what it should be");
+        }
+    }
+    failures
+}
+
 #[test]
 fn three_steps_learn_what_transformers_learns() {
     let mut failures = String::new();
     for (number, name) in FAMILIES.into_iter().enumerate() {
-        let shards = expected(name);
-        let losses = numbers(&shards, "losses");
+        let figures = expected(name);
         for layout in layouts(number) {
-            let program = compile(name, layout, "f64", "adamw(learning_rate = 0.001)");
-            let mut run = start(name, &program, &shards);
-            for (step, expected) in losses.iter().enumerate() {
-                let report = run.step(step as u64).expect("a step");
-                training::assert_peaks(program.program(), std::slice::from_ref(&report));
-                let found = mean(&report);
-                if (found - expected).abs() > 1e-10 * expected.abs() {
-                    let _ = writeln!(failures, "{name}, {layout}: loss {step} is {found} instead of {expected}");
-                }
-            }
-            for (tensor, found) in weights_of(&run) {
-                let apart = distance(&found, &numbers(&shards, &format!("weight.{tensor}")));
-                if apart > 1e-10 {
-                    let _ = writeln!(failures, "{name}, {layout}: {tensor} is {apart:e} from what it should be");
-                }
-            }
+            failures += &three_steps((name, layout), "adamw(learning_rate = 0.001)", &figures);
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+}
+
+/// Muon in the blocks and AdamW elsewhere: `tests/data/transformers/muon.py` does the same with those of PyTorch.
+#[test]
+fn three_steps_of_muon_are_those_of_torch() {
+    let mut failures = String::new();
+    for (number, name) in ["gpt2", "llama3", "mixtral"].into_iter().enumerate() {
+        let figures = Shards::open(&folder(name).join("muon.safetensors")).expect("the figures");
+        for layout in layouts(number).into_iter().filter(|layout| !layout.contains("tensor")) {
+            failures += &three_steps((name, layout), "muon(learning_rate = 0.001)", &figures);
         }
     }
     assert!(failures.is_empty(), "{failures}");

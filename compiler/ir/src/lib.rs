@@ -14,6 +14,7 @@ pub mod instruction;
 pub mod kernels;
 pub mod lanes;
 pub mod members;
+pub mod muon;
 pub mod operand;
 pub mod prediction;
 pub mod program;

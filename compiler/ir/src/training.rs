@@ -133,16 +133,43 @@ optimizers! {
         /// Decoupled weight decay, times the learning rate.
         weight_decay: 2, 0.0, NotNegative;
     }
+    /// Muon (arXiv 2502.16982, equations 1 to 4): steps by the momentum of a matrix, made orthogonal. Vectors,
+    /// embeddings and the last layer follow AdamW. State: the momentum, or first and second moment.
+    Muon "muon" {
+        /// Share of the momentum that is kept, and in the direction of a step.
+        momentum: 0, 0.95, Decay;
+        /// Decoupled weight decay, times the learning rate, of all weights.
+        weight_decay: 1, 0.1, NotNegative;
+        /// Decay of the first moment of AdamW.
+        beta1: 2, 0.9, Decay;
+        /// Decay of the second moment of AdamW.
+        beta2: 3, 0.95, Decay;
+        /// Added to the root of the second moment of AdamW.
+        epsilon: 4, 1e-8, Positive;
+    }
 }
 
 impl Optimizer {
-    /// How many numbers of state a parameter takes.
+    /// How many numbers of state a parameter takes that is updated for itself.
     pub fn state_per_parameter(&self) -> u64 {
         match self {
             Self::Sgd { momentum, .. } => u64::from(*momentum != 0.0),
-            Self::AdamW { .. } => 2,
+            Self::AdamW { .. } | Self::Muon { .. } => 2,
             Self::Lion { .. } => 1,
         }
+    }
+
+    /// How many numbers of state an element of a matrix takes that is updated as a whole. `None` where no matrix is.
+    pub const fn state_of_matrices(&self) -> Option<u64> {
+        match self {
+            Self::Sgd { .. } | Self::AdamW { .. } | Self::Lion { .. } => None,
+            Self::Muon { .. } => Some(1),
+        }
+    }
+
+    /// How many numbers of state an element of a weight takes; a matrix may be updated as a whole.
+    pub fn state_of(&self, is_matrix: bool) -> u64 {
+        self.state_of_matrices().filter(|_| is_matrix).unwrap_or_else(|| self.state_per_parameter())
     }
 
     /// What a number of its state means: states of one name can be exchanged.
@@ -152,15 +179,17 @@ impl Optimizer {
             Self::Sgd { .. } => "sgd with momentum",
             Self::AdamW { .. } => "adamw",
             Self::Lion { .. } => "lion",
+            Self::Muon { .. } => "muon",
         }
     }
 
     /// How much the weights decay.
     pub const fn weight_decay(&self) -> f64 {
         match self {
-            Self::Sgd { weight_decay, .. } | Self::AdamW { weight_decay, .. } | Self::Lion { weight_decay, .. } => {
-                *weight_decay
-            }
+            Self::Sgd { weight_decay, .. }
+            | Self::AdamW { weight_decay, .. }
+            | Self::Lion { weight_decay, .. }
+            | Self::Muon { weight_decay, .. } => *weight_decay,
         }
     }
 
@@ -168,15 +197,16 @@ impl Optimizer {
     #[must_use]
     pub fn without_decay(mut self) -> Self {
         match &mut self {
-            Self::Sgd { weight_decay, .. } | Self::AdamW { weight_decay, .. } | Self::Lion { weight_decay, .. } => {
-                *weight_decay = 0.0;
-            }
+            Self::Sgd { weight_decay, .. }
+            | Self::AdamW { weight_decay, .. }
+            | Self::Lion { weight_decay, .. }
+            | Self::Muon { weight_decay, .. } => *weight_decay = 0.0,
         }
         self
     }
 
-    /// Bytes that an update of so many bytes of parameters reads and writes: these and their state
-    /// both, and the gradients once.
+    /// Bytes that an update reads and writes of so many bytes of parameters, each updated for itself: these and their
+    /// state both, and the gradients once.
     pub fn traffic(&self, parameters: Bytes) -> Bytes {
         Bytes(parameters.0 * (3 + 2 * self.state_per_parameter()))
     }

@@ -11,6 +11,7 @@ pub mod frozen;
 mod graph;
 mod identity;
 mod language;
+mod matrices;
 mod members;
 mod mixed;
 mod partition;

@@ -1,6 +1,7 @@
 //! Profiles: how often each kind of kernel ran, how long it took and what it computed.
 
 use pipe_ir::kernels::Kernel;
+use pipe_ir::muon::Matrices;
 use pipe_ir::training::Optimizer;
 use pipe_ir::units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -25,9 +26,20 @@ impl Amount {
         Self { flops: kernel.flops(), bytes: kernel.traffic().0, elements: kernel.elements() }
     }
 
-    /// Of an update of some parameters, which take so many bytes.
+    /// Of an update of some parameters, which take so many bytes, one number at a time.
     pub fn of_update(optimizer: &Optimizer, elements: u64, bytes: u64) -> Self {
         Self { flops: 0, bytes: optimizer.traffic(Bytes(bytes)).0, elements }
+    }
+
+    /// Of the momentum of matrices, and of the direction of their step: gradients and momentum are read, momentum and
+    /// direction are written.
+    pub fn of_towards(matrices: Matrices) -> Self {
+        Self { flops: 0, bytes: 4 * matrices.bytes().0, elements: matrices.elements() }
+    }
+
+    /// Of the step of matrices: these and the direction are read, and they are written.
+    pub fn of_along(matrices: Matrices) -> Self {
+        Self { flops: 0, bytes: 3 * matrices.bytes().0, elements: matrices.elements() }
     }
 }
 

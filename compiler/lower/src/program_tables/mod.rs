@@ -9,6 +9,7 @@ use petgraph::unionfind::UnionFind;
 use pieces::TaskPiece;
 use pipe_ir::ids::{DeviceId, ExecId, LaneId, MicrobatchId, StageId, ValueId};
 use pipe_ir::kernels;
+use pipe_ir::muon;
 use pipe_ir::program::{Access, Body, Edge, Exec, Operand};
 use pipe_ir::task::{Task, TaskKind};
 use pipe_ir::units::Bytes;
@@ -113,7 +114,11 @@ impl ProgramTables {
         };
         let numbers = work.take_values(set, &used);
         work.take_execs(set, &used, &numbers);
-        if options.training.as_ref().is_some_and(|training| training.clip_norm.is_some()) {
+        let training = options.training.as_ref();
+        if training.is_some_and(|training| training.optimizer.state_of_matrices().is_some()) {
+            work.find_scratch_of_updates();
+        }
+        if training.is_some_and(|training| training.clip_norm.is_some()) {
             work.add_norm();
         }
         work.find_versions(schedule);
@@ -324,6 +329,18 @@ impl ProgramTables {
             for exec in hungry {
                 self.execs[exec].operands.push(Operand::new(value, Access::Update));
             }
+        }
+    }
+
+    /// Says what updates need that change matrices as a whole.
+    fn find_scratch_of_updates(&mut self) {
+        for (exec, said) in self.execs.iter().zip(&mut self.scratch).filter(|(exec, _)| exec.body == Body::Optimizer) {
+            let of_kind = |kind| {
+                let mut values = exec.operands.iter().map(|operand| &self.values[operand.value.index()]);
+                values.find(|value| value.kind == kind)
+            };
+            let values = of_kind(ValueKind::Parameters).zip(of_kind(ValueKind::OptimizerState));
+            *said = values.map_or(Bytes::ZERO, |(parameters, state)| muon::scratch(&muon::rules(parameters, state)));
         }
     }
 

@@ -15,6 +15,7 @@ mod weights;
 use crate::frozen::is_frozen;
 use crate::graph::bundle::{Bundle, ValueOffset, add_value};
 use crate::graph::tape::Leaf;
+use crate::matrices;
 use crate::{Model, Weight, WeightId};
 use passes::{Ends, Output, OutputGradient, Places, passes};
 use pipe_ir::ids::{ExecId, NodeId, StageId, ValueId};
@@ -112,6 +113,7 @@ fn stages_of_slice(model: &Model, request: &StageRequest<'_>, slice: Position) -
     let mut data: Vec<Option<ValueId>> = vec![None; model.data.len()];
     let readers = readers(model, request.layers);
     let learns = learns(model);
+    let matrices = matrices::of_model(model);
     let mut crossings: BTreeMap<usize, Crossing> = BTreeMap::new();
     let mut owners = BTreeMap::new();
     let loss = model.layers.len().checked_sub(1);
@@ -135,7 +137,7 @@ fn stages_of_slice(model: &Model, request: &StageRequest<'_>, slice: Position) -
             Output { node: port.node, to, gradient: OutputGradient::Read(gradients) }
         });
         let outputs = outputs.collect();
-        let mut weights = place_weights(&mut set.values, id, &stage, request.optimizer);
+        let mut weights = place_weights(&mut set.values, (id, &stage), request.optimizer, &matrices);
         tie(&mut set.weights, id, &stage, &mut weights, &mut owners);
         let mut places: Places = weights.parameters.iter().copied().collect();
         place_data(&mut set.values, id, model, &stage, &mut data, &mut places);

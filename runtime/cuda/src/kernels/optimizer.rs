@@ -5,7 +5,9 @@
 
 use super::{Sources, number, real, some_blocks};
 use crate::launch::{Argument, Launch};
+use pipe_ir::graph::DType;
 use pipe_ir::kernels::{Location, Storage};
+use pipe_ir::muon::Matrices;
 use pipe_ir::training::{NORM_NUMBERS, Optimizer, Training};
 use pipe_ir::units::Bytes;
 use pipe_runtime::{Piece, SquaredPart, UpdatedPart, learning_rate};
@@ -33,7 +35,8 @@ impl StepNumbers {
         let rate = learning_rate(&training.learning_rate, step, training.steps);
         match training.optimizer {
             Optimizer::Sgd { .. } => Self { rate, keep: 1.0, corrected_rate: -rate, root: 1.0 },
-            Optimizer::AdamW { beta1, beta2, weight_decay, .. } => {
+            Optimizer::AdamW { beta1, beta2, weight_decay, .. }
+            | Optimizer::Muon { beta1, beta2, weight_decay, .. } => {
                 let t = (step + 1) as f64;
                 Self {
                     rate,
@@ -58,18 +61,19 @@ impl StepNumbers {
 const SQUARES_OF_BLOCK: u64 = 4096;
 
 impl Sources {
-    /// Adds the function of an optimizer, unless it is there, and says what to launch for an update: a launch for each
-    /// piece. Operands are parameters, gradients and, where the optimizer has any, its state, which is all that the
-    /// buffer of the state holds. `is_beside` has the new parameters go to a second operand, and the first stay as it
-    /// is. Where gradients are clipped, `clip` is the operand of the sum of their squares, and the most that their norm
-    /// may be.
+    /// Adds the function of an optimizer, unless it is there, and says what to launch for what is updated one number at
+    /// a time: a launch for each such piece. Operands are parameters, gradients and, where the optimizer has any, its
+    /// state, which is all that the buffer of the state holds. `is_beside` has the new parameters go to a second
+    /// operand, and the first stay as it is. Where gradients are clipped, `clip` is the operand of the sum of their
+    /// squares, and the most that their norm may be.
     pub(crate) fn optimizer(
         &mut self,
         optimizer: &Optimizer,
         part: &UpdatedPart,
         (is_beside, clip): (bool, Option<(u32, f64)>),
     ) -> Vec<Launch> {
-        part.pieces.iter().map(|piece| self.piece(optimizer, (part, piece), (is_beside, clip))).collect()
+        let by_number = part.pieces.iter().filter(|piece| piece.matrices.is_none());
+        by_number.map(|piece| self.piece(optimizer, (part, piece), (is_beside, clip))).collect()
     }
 
     /// Says what to launch to add the squares of gradients, the first operand, to their sum, the second.
@@ -121,8 +125,9 @@ impl Sources {
                 arguments.push(place(state, 0));
                 ("momentum_sgd_REAL", None, vec![momentum, weight_decay])
             }
-            Optimizer::AdamW { beta1, beta2, epsilon, .. } => {
-                arguments.extend([place(state, 0), place(state, bytes.len())]);
+            Optimizer::AdamW { beta1, beta2, epsilon, .. } | Optimizer::Muon { beta1, beta2, epsilon, .. } => {
+                let second = Location { place: Storage::Operand(state), offset: Bytes(piece.second as u64) };
+                arguments.extend([place(state, 0), Argument::Address(second)]);
                 ("adamw_REAL", decays, vec![beta1, 1.0 - beta1, beta2, 1.0 - beta2, epsilon])
             }
             Optimizer::Lion { beta1, beta2, .. } => {
@@ -130,20 +135,63 @@ impl Sources {
                 ("lion_REAL", decays, vec![beta1, 1.0 - beta1, beta2, 1.0 - beta2])
             }
         };
-        let squares = clip.map_or(Argument::U64(0), |(operand, _)| {
-            Argument::Address(Location { place: Storage::Operand(operand), offset: Bytes::ZERO })
-        });
-        let most = clip.map_or(0.0, |(_, most)| most);
-        arguments.extend([Argument::Step, squares, Argument::F64(most), Argument::U64(count)]);
+        arguments.push(Argument::Step);
+        arguments.extend(clipped(clip));
+        arguments.push(Argument::U64(count));
         arguments.extend(decays);
         arguments.extend(numbers.into_iter().map(|own| number(*dtype, own)));
-        let grid = [some_blocks(count.div_ceil(256), 65535), 1, 1];
-        Launch {
-            function: self.function(file, &[("REAL", real(*dtype))]),
-            grid,
-            block: [256, 1, 1],
-            shared: 0,
-            arguments,
-        }
+        self.over(file, *dtype, count, arguments)
     }
+
+    /// Says what to launch before matrices are made orthogonal, and behind it: where their direction begins in the
+    /// scratch, and where the orthogonal one does. All else is as for [`Self::optimizer`].
+    pub(crate) fn matrices(
+        &mut self,
+        optimizer: &Optimizer,
+        (part, piece, matrices): (&UpdatedPart, &Piece, Matrices),
+        (is_beside, clip): (bool, Option<(u32, f64)>),
+        [direction, orthogonal]: [Location; 2],
+    ) -> [Launch; 2] {
+        let (dtype, count) = (part.dtype, matrices.elements());
+        let place = |operand: u32, offset: usize| {
+            let offset = Bytes((offset + piece.bytes.start) as u64);
+            Argument::Address(Location { place: Storage::Operand(operand), offset })
+        };
+        let new = u32::from(is_beside);
+        let momentum = match optimizer {
+            Optimizer::Muon { momentum, .. } => *momentum,
+            Optimizer::Sgd { .. } | Optimizer::AdamW { .. } | Optimizer::Lion { .. } => 0.0,
+        };
+        let mut towards = vec![place(new + 1, part.bytes.start), place(new + 2, 0), Argument::Address(direction)];
+        towards.extend(clipped(clip));
+        towards.push(Argument::U64(count));
+        towards.extend([momentum, 1.0 - momentum].map(|own| number(dtype, own)));
+        let along = vec![
+            place(0, part.from),
+            place(new, part.from),
+            Argument::Address(orthogonal),
+            Argument::Step,
+            Argument::U64(count),
+            Argument::U32(u32::from(piece.decays)),
+            Argument::F64(matrices.factor()),
+        ];
+        [("muon_towards_REAL", towards), ("muon_along_REAL", along)]
+            .map(|(file, arguments)| self.over(file, dtype, count, arguments))
+    }
+
+    /// A launch over so many elements, a few for each thread.
+    fn over(&mut self, file: &'static str, dtype: DType, count: u64, arguments: Vec<Argument>) -> Launch {
+        let grid = [some_blocks(count.div_ceil(256), 65535), 1, 1];
+        let function = self.function(file, &[("REAL", real(dtype))]);
+        Launch { function, grid, block: [256, 1, 1], shared: 0, arguments }
+    }
+}
+
+/// Where the squares of all gradients are added up, and the most that their norm may be: a null pointer where they are
+/// not clipped.
+fn clipped(clip: Option<(u32, f64)>) -> [Argument; 2] {
+    let squares = clip.map_or(Argument::U64(0), |(operand, _)| {
+        Argument::Address(Location { place: Storage::Operand(operand), offset: Bytes::ZERO })
+    });
+    [squares, Argument::F64(clip.map_or(0.0, |(_, most)| most))]
 }

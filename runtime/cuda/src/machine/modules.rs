@@ -15,7 +15,8 @@ use crate::machine::together::sums_of;
 use pipe_distributed::Amount;
 use pipe_ir::digest::Digest;
 use pipe_ir::ids::{DeviceId, ExecId};
-use pipe_ir::kernels::{Kernel, plan};
+use pipe_ir::instruction::Collective;
+use pipe_ir::kernels::{Kernel, Location, Storage, plan};
 use pipe_ir::program::{Body, Exec, Program};
 use pipe_ir::value::ValueKind;
 use pipe_runtime::{Precision, RunError, makes_new_version, squared, updated};
@@ -233,12 +234,27 @@ fn compiled(
                 ));
             };
             let part = updated(program, exec);
-            let bytes = part.bytes.len() as u64;
             let norm = operand_of(ValueKind::GradientNorm).and_then(|norm| u32::try_from(norm).ok());
             let how = (makes_new_version(exec), norm.zip(training.clip_norm));
             let doing = Doing::Launches(sources.optimizer(&training.optimizer, &part, how));
-            let amount = Amount::of_update(&training.optimizer, bytes / part.dtype.bytes().0, bytes);
-            Ok(Compiled { steps: vec![Step { kind: "optimizer", amount, doing }], scratch })
+            let (elements, bytes) = (part.by_number() / part.dtype.bytes().0, part.by_number());
+            let amount = Amount::of_update(&training.optimizer, elements, bytes);
+            let mut steps = vec![Step { kind: "optimizer", amount, doing }];
+            steps.retain(|step| !step.launches().is_empty());
+            for (piece, matrices) in part.pieces.iter().filter_map(|piece| Some((piece, piece.matrices?))) {
+                let operand = scratch.and_then(|scratch| u32::try_from(scratch).ok()).unwrap_or_default();
+                let made = matrices.orthogonalization(operand);
+                let places = [made.from, made.to].map(|offset| Location { place: Storage::Operand(operand), offset });
+                let what = (&part, piece, matrices);
+                let [towards, along] = sources.matrices(&training.optimizer, what, how, places);
+                let own = |amount, launch| Step { kind: "optimizer", amount, doing: Doing::Launches(vec![launch]) };
+                steps.push(own(Amount::of_towards(matrices), towards));
+                for kernel in &made.kernels {
+                    steps.push(step(kernel, sources, libraries)?);
+                }
+                steps.push(own(Amount::of_along(matrices), along));
+            }
+            Ok(Compiled { steps, scratch })
         }
         Body::Squares => {
             let part = squared(program, device, exec);

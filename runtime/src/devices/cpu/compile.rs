@@ -8,10 +8,11 @@ use pipe_ir::ids::{DeviceId, ExecId, LaneId};
 use pipe_ir::instruction::Instruction;
 use pipe_ir::kernels::{Kernel, plan};
 use pipe_ir::lanes::queues;
+use pipe_ir::muon::{self, Matrices, Orthogonalization, Rule};
 use pipe_ir::program::{Body, Exec, Program};
 use pipe_ir::training::DecayedWeights;
 use pipe_ir::units::Bytes;
-use pipe_ir::value::{Value, ValueKind};
+use pipe_ir::value::{TensorSlot, Value, ValueKind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -33,9 +34,32 @@ pub(crate) enum Compiled {
         part: UpdatedPart,
         /// Which operand is the sum of the squares of all gradients, where these are clipped.
         norm: Option<usize>,
+        /// What makes matrices orthogonal that are updated as a whole.
+        orthogonal: Orthogonal,
     },
     /// Sums of squares.
     Squares(SquaredPart),
+}
+
+/// What makes matrices orthogonal, by their shape, with their places in the scratch: the operand of this number.
+#[derive(Default)]
+pub(crate) struct Orthogonal {
+    pub(super) scratch: Option<usize>,
+    pub(super) launches: BTreeMap<Matrices, (Orthogonalization, Vec<Launch>)>,
+}
+
+impl Orthogonal {
+    /// For the matrices among some pieces of weights.
+    pub(super) fn new(pieces: &[Piece], scratch: Option<usize>, jit: &mut Jit) -> Result<Self, RunError> {
+        let shapes: BTreeSet<Matrices> = pieces.iter().filter_map(|piece| piece.matrices).collect();
+        let operand = scratch.and_then(|scratch| u32::try_from(scratch).ok()).unwrap_or_default();
+        let launches = shapes.into_iter().map(|shape| {
+            let mut steps = shape.orthogonalization(operand);
+            let kernels = std::mem::take(&mut steps.kernels).into_iter();
+            Ok((shape, (steps, kernels.map(|kernel| launch(kernel, jit)).collect::<Result<_, _>>()?)))
+        });
+        Ok(Self { scratch, launches: launches.collect::<Result<_, RunError>>()? })
+    }
 }
 
 /// A kernel and, where it has any, its machine code.
@@ -69,8 +93,9 @@ fn executable(program: &Program, (device, exec): (DeviceId, &Exec), jit: &mut Ji
             exec.name()
         ))),
         Body::Optimizer => {
-            let norm = operand_of(ValueKind::GradientNorm);
-            Ok(Compiled::Optimizer { part: updated(program, exec), norm })
+            let (part, norm) = (updated(program, exec), operand_of(ValueKind::GradientNorm));
+            let orthogonal = Orthogonal::new(&part.pieces, operand_of(ValueKind::Scratch), jit)?;
+            Ok(Compiled::Optimizer { part, norm, orthogonal })
         }
         Body::Squares => Ok(Compiled::Squares(squared(program, device, exec))),
         Body::Graph(graph) => {
@@ -102,6 +127,22 @@ pub struct Piece {
     pub bytes: Range<usize>,
     /// Whether the weights in them decay.
     pub decays: bool,
+    /// Where the second moments of the first one begin in the state, where it has any.
+    pub second: usize,
+    /// The matrices that they are, where these are updated as a whole.
+    pub matrices: Option<Matrices>,
+}
+
+impl UpdatedPart {
+    /// Bytes of all that is updated one number at a time.
+    pub fn by_number(&self) -> u64 {
+        self.pieces.iter().filter(|piece| piece.matrices.is_none()).map(|piece| piece.bytes.len() as u64).sum()
+    }
+
+    /// All that is updated as whole matrices.
+    pub fn matrices(&self) -> impl Iterator<Item = Matrices> + '_ {
+        self.pieces.iter().filter_map(|piece| piece.matrices)
+    }
 }
 
 /// What an update changes.
@@ -113,7 +154,13 @@ pub fn updated(program: &Program, exec: &Exec) -> UpdatedPart {
     let bytes = exec.chunk.map_or(all, |chunk| chunk.from.to_usize()..chunk.to.to_usize());
     let dtype = parameters.map_or(DType::F32, Value::dtype);
     let from = share.map_or(bytes.start, |_| 0);
-    let pieces = pieces(program, parameters, &bytes);
+    let by_matrix = program.training.as_ref().filter(|training| training.optimizer.state_of_matrices().is_some());
+    let state = exec.operands.iter().map(|operand| program.value(operand.value));
+    let state = state.into_iter().find(|value| value.kind == ValueKind::OptimizerState).filter(|_| by_matrix.is_some());
+    let pieces = match parameters.zip(state) {
+        Some((parameters, state)) => pieces_by_matrix(program, parameters, state),
+        None => pieces(program, parameters, &bytes),
+    };
     UpdatedPart { bytes, from, dtype, pieces }
 }
 
@@ -146,6 +193,21 @@ pub fn squared(program: &Program, device: DeviceId, exec: &Exec) -> SquaredPart 
     SquaredPart { dtype, bytes }
 }
 
+/// Takes parameters apart into weights: matrices that are updated as a whole, and all others.
+fn pieces_by_matrix(program: &Program, parameters: &Value, state: &Value) -> Vec<Piece> {
+    let decayed = program.training.as_ref().map_or(DecayedWeights::All, |training| training.decayed);
+    let piece = |(slot, rule): (&TensorSlot, Option<Rule>)| {
+        let start = slot.offset.to_usize();
+        let (second, matrices) = match rule? {
+            Rule::Numbers(second) => (second.to_usize(), None),
+            Rule::Matrices(matrices) => (0, Some(matrices)),
+        };
+        let bytes = start..start + slot.ty.bytes().to_usize();
+        Some(Piece { bytes, decays: decayed.contains(&slot.ty), second, matrices })
+    };
+    muon::rules(parameters, state).into_iter().filter_map(piece).collect()
+}
+
 /// Takes some bytes of parameters apart where weights that decay and weights that do not are neighbours. What lies
 /// between two tensors goes with the second one, and what lies behind all of them with the last.
 fn pieces(program: &Program, parameters: Option<&Value>, part: &Range<usize>) -> Vec<Piece> {
@@ -161,13 +223,16 @@ fn pieces(program: &Program, parameters: Option<&Value>, part: &Range<usize>) ->
         match pieces.last_mut() {
             _ if end <= done => continue,
             Some(last) if last.decays == decays => last.bytes.end = end - part.start,
-            _ => pieces.push(Piece { bytes: done - part.start..end - part.start, decays }),
+            _ => {
+                let bytes = done - part.start..end - part.start;
+                pieces.push(Piece { second: part.len() + bytes.start, bytes, decays, matrices: None });
+            }
         }
         done = end;
     }
     match pieces.last_mut() {
         Some(last) => last.bytes.end = part.len(),
-        None => pieces.push(Piece { bytes: 0..part.len(), decays: true }),
+        None => pieces.push(Piece { bytes: 0..part.len(), decays: true, second: part.len(), matrices: None }),
     }
     pieces
 }

@@ -1,9 +1,9 @@
 //! Launching: finds the bytes of every operand and calls the kernel.
 
-use super::compile::{Launch, SquaredPart, UpdatedPart, launch};
+use super::compile::{Launch, Orthogonal, SquaredPart, UpdatedPart, launch};
 use super::jit::Jit;
 use super::number::{Number, with_numbers};
-use super::optimizer::Update;
+use super::optimizer::{Own, Update};
 use super::rows::{along, gather, norm, series, softmax, sums};
 use super::{attention, copy, foreign, optimizer, routed};
 use crate::devices::cpu::bf16;
@@ -13,6 +13,7 @@ use pipe_distributed::{Amount, Fault, Profile, RunError};
 use pipe_ir::graph::DType;
 use pipe_ir::kernels::{Extent, Kernel, KernelPlan, Location, RowKernel, RowOp, Storage, Sum};
 use pipe_ir::training::{Training, clip_scale};
+use pipe_ir::units::Bytes;
 use pulp::Arch;
 use std::ops::Range;
 use std::time::Instant;
@@ -62,18 +63,22 @@ pub fn run_plan(plan: KernelPlan, operands: &[Region]) -> Result<(), RunError> {
     done.map_err(|fault| RunError::Unsupported(fault.to_string()))
 }
 
-/// Updates a part of parameters once from gradients and the state of the optimizer, in this order. The training may
-/// have the sum of the squares of all gradients beside it.
+/// Updates a part of parameters once from gradients, the state of the optimizer and scratch, in this order. The
+/// training may have the sum of the squares of all gradients beside it.
 ///
 /// # Errors
-/// None with these operands.
+/// If a kernel cannot be compiled; none else with these operands.
 pub fn run_update(
     part: &UpdatedPart,
     training: (&Training, Option<f64>),
     step: u64,
-    operands: [Region; 3],
-) -> Result<(), Fault> {
-    with_numbers!(part.dtype, N => Launcher::new(false).optimizer::<N>(training, step, part, operands.into_iter()))
+    operands: [Region; 4],
+) -> Result<(), RunError> {
+    let mut orthogonal = Orthogonal::new(&part.pieces, Some(operands.len() - 1), &mut Jit::new()?)?;
+    let part = (part, &mut orthogonal);
+    let mut launcher = Launcher::new(false);
+    let done = with_numbers!(part.0.dtype, N => launcher.optimizer::<N>(training, step, part, &operands));
+    done.map_err(|fault| RunError::Unsupported(fault.to_string()))
 }
 
 /// Adds the squares of gradients to the first number of a sum.
@@ -112,24 +117,43 @@ impl Launcher {
         &mut self,
         (training, squares): (&Training, Option<f64>),
         step: u64,
-        part: &UpdatedPart,
-        mut operands: impl Iterator<Item = Region>,
+        (part, orthogonal): (&UpdatedPart, &mut Orthogonal),
+        operands: &[Region],
     ) -> Result<(), Fault> {
-        let started = Instant::now();
-        let (Some(p), Some(g)) = (operands.next(), operands.next()) else {
+        let [p, g, others @ ..] = operands else {
             return Err(Fault::new("an update needs parameters and gradients"));
         };
         let UpdatedPart { bytes: Range { start, end }, from, pieces, .. } = part;
         let bytes = end - start;
-        let state_bytes = bytes * training.optimizer.state_per_parameter() as usize;
-        let state = operands.next().unwrap_or(Region::EMPTY).part(0, state_bytes);
+        let has_state = training.optimizer.state_per_parameter() > 0;
+        let state = others.first().copied().filter(|_| has_state).unwrap_or(Region::EMPTY);
         let (p, g) = (p.part(*from, bytes), g.part(*start, bytes));
         let scale = training.clip_norm.zip(squares).map_or(1.0, |(most, squares)| clip_scale(squares, most));
-        let update = Update { training, step, scale, pieces };
-        optimizer::update::<T>(self.arch, update, p.numbers_mut(), g.numbers(), state.numbers_mut());
-        if self.profile.is_some() {
-            let amount = Amount::of_update(&training.optimizer, (bytes / size_of::<T>()) as u64, bytes as u64);
+        let update = Update { training, step, scale };
+        let own = |piece| Own::<T>::new(piece, p.numbers_mut(), g.numbers(), state.numbers_mut());
+        let started = Instant::now();
+        for piece in pieces.iter().filter(|piece| piece.matrices.is_none()) {
+            optimizer::by_number(self.arch, update, piece.decays, own(piece));
+        }
+        let by_number = part.by_number();
+        if by_number > 0 {
+            let amount = Amount::of_update(&training.optimizer, by_number / size_of::<T>() as u64, by_number);
             self.record("optimizer", started, amount);
+        }
+        for (piece, matrices) in pieces.iter().filter_map(|piece| Some((piece, piece.matrices?))) {
+            let started = Instant::now();
+            let (scratch, places) = (orthogonal.scratch, orthogonal.launches.get_mut(&matrices));
+            let Some((scratch, (places, launches))) = scratch.zip(places) else {
+                return Err(Fault::new("an update of whole matrices needs scratch, and kernels for them"));
+            };
+            let place = |at: Bytes| operands[scratch].part(at.to_usize(), matrices.bytes().to_usize());
+            let (from, to) = (place(places.from), place(places.to));
+            optimizer::towards(self.arch, update, own(piece), from.numbers_mut());
+            self.record("optimizer", started, Amount::of_towards(matrices));
+            self.graph(launches, Some(scratch), operands.iter().copied())?;
+            let started = Instant::now();
+            optimizer::along(self.arch, update, (matrices, piece.decays), own(piece).p, to.numbers());
+            self.record("optimizer", started, Amount::of_along(matrices));
         }
         Ok(())
     }

@@ -105,18 +105,19 @@ impl Device for CpuDevice {
         let regions = operands.iter().map(|buffer| memory.region(places[buffer.index()]));
         match self.executables.get_mut(&exec) {
             Some(Compiled::Graph { launches, scratch }) => self.launcher.graph(launches, *scratch, regions),
-            Some(Compiled::Optimizer { part: updated, norm }) => match &self.shared.program.program().training {
+            Some(Compiled::Optimizer { part, norm, orthogonal }) => match &self.shared.program.program().training {
                 Some(training) => {
-                    let beside = makes_new_version(self.shared.program.program().exec(exec));
-                    let mut regions = regions;
-                    if let (true, [old, new, ..]) = (beside, operands) {
-                        let all = |buffer: &BufferId| memory.region(places[buffer.index()]).part(0, updated.bytes.end);
-                        all(new).bytes_mut().copy_from_slice(all(old).bytes());
-                        regions.next();
+                    let mut regions: Vec<Region> = regions.collect();
+                    let norm = norm.map(|norm| regions[norm].numbers::<f64>()[0]);
+                    if makes_new_version(self.shared.program.program().exec(exec)) {
+                        let all = |region: Region| region.part(0, part.bytes.end);
+                        all(regions[1]).bytes_mut().copy_from_slice(all(regions[0]).bytes());
+                        // The new version takes the place of the old one; all others keep theirs.
+                        regions[0] = regions[1];
+                        regions.copy_within(2.., 1);
                     }
-                    let norm = norm.map(|norm| memory.region(places[operands[norm].index()]).numbers::<f64>()[0]);
-                    let training = (training, norm);
-                    with_numbers!(updated.dtype, N => self.launcher.optimizer::<N>(training, step, updated, regions))
+                    let (training, own) = ((training, norm), (&*part, orthogonal));
+                    with_numbers!(part.dtype, N => self.launcher.optimizer::<N>(training, step, own, &regions))
                 }
                 None => Err(Fault::new("an update needs training settings, but the program has none")),
             },

@@ -3,6 +3,7 @@
 use super::compile::Piece;
 use super::lanes::kernel;
 use super::number::Number;
+use pipe_ir::muon::Matrices;
 use pipe_ir::training::{Decay, DecayShape, LearningRate, Optimizer, Training};
 use pulp::Arch;
 
@@ -15,41 +16,54 @@ pub(crate) struct Update<'a> {
     pub(crate) step: u64,
     /// What gradients are multiplied with.
     pub(crate) scale: f64,
-    /// The parameters in pieces.
-    pub(crate) pieces: &'a [Piece],
 }
 
-/// Updates parameters from gradients. `state` holds one or two numbers per parameter: all first moments (or
-/// velocities), then all second moments.
-pub(crate) fn update<T: Number>(arch: Arch, update: Update<'_>, p: &mut [T], g: &[T], state: &mut [T]) {
-    let Update { training, step, scale, pieces } = update;
-    let rate = rate(&training.learning_rate, step, training.steps);
-    let (first, second) = state.split_at_mut(p.len().min(state.len()));
-    for Piece { bytes, decays } in pieces {
-        let optimizer = if *decays { training.optimizer } else { training.optimizer.without_decay() };
-        let numbers = bytes.start / size_of::<T>()..bytes.end / size_of::<T>();
-        let first = first.get_mut(numbers.clone()).unwrap_or_default();
-        let second = second.get_mut(numbers.clone()).unwrap_or_default();
-        piece(arch, (optimizer, rate, scale, step), &mut p[numbers.clone()], &g[numbers], [first, second]);
+impl Update<'_> {
+    fn rate(&self) -> f64 {
+        rate(&self.training.learning_rate, self.step, self.training.steps)
     }
 }
 
-/// Updates parameters of which all decay or none.
-fn piece<T: Number>(
-    arch: Arch,
-    (optimizer, rate, scale, step): (Optimizer, f64, f64, u64),
-    p: &mut [T],
-    g: &[T],
-    [first, second]: [&mut [T]; 2],
-) {
+/// What belongs to some of the weights.
+pub(super) struct Own<'a, T> {
+    /// The weights.
+    pub(super) p: &'a mut [T],
+    /// Their gradients.
+    pub(super) g: &'a [T],
+    /// First moments, or velocities. Nothing where there are none.
+    pub(super) first: &'a mut [T],
+    /// Second moments. Nothing where there are none.
+    pub(super) second: &'a mut [T],
+}
+
+impl<'a, T: Number> Own<'a, T> {
+    /// What belongs to a piece of weights. `state` holds all first moments (or velocities), then all second moments.
+    pub(super) fn new(piece: &Piece, p: &'a mut [T], g: &'a [T], state: &'a mut [T]) -> Self {
+        let numbers = piece.bytes.start / size_of::<T>()..piece.bytes.end / size_of::<T>();
+        let n_first = if piece.matrices.is_some() { state.len() } else { piece.second / size_of::<T>() };
+        let (first, second) = state.split_at_mut(n_first.min(state.len()));
+        Self {
+            first: first.get_mut(numbers.clone()).unwrap_or_default(),
+            second: second.get_mut(..numbers.len()).unwrap_or_default(),
+            p: &mut p[numbers.clone()],
+            g: &g[numbers],
+        }
+    }
+}
+
+/// Updates weights one number at a time; all of them decay, or none.
+pub(super) fn by_number<T: Number>(arch: Arch, update: Update<'_>, decays: bool, own: Own<'_, T>) {
+    let (Update { training, step, scale }, rate) = (update, update.rate());
+    let Own { p, g, first, second } = own;
     let scale = T::of(scale);
-    match optimizer {
+    match if decays { training.optimizer } else { training.optimizer.without_decay() } {
         Optimizer::Sgd { momentum, weight_decay } => {
             let [rate, own, weight_decay] = [rate, momentum, weight_decay].map(T::of);
             let numbers = Sgd { scale, rate, momentum: own, weight_decay };
             if momentum == 0.0 { plain_sgd(arch, numbers, p, g) } else { momentum_sgd(arch, numbers, p, g, first) }
         }
-        Optimizer::AdamW { beta1, beta2, epsilon, weight_decay } => {
+        Optimizer::AdamW { beta1, beta2, epsilon, weight_decay }
+        | Optimizer::Muon { beta1, beta2, epsilon, weight_decay, .. } => {
             let t = (step + 1) as f64;
             let numbers = AdamW {
                 scale,
@@ -73,6 +87,28 @@ fn piece<T: Number>(
             lion(arch, numbers, p, g, first);
         }
     }
+}
+
+/// Adds gradients of matrices to their momentum, and says in which direction a step goes before it is made orthogonal
+/// (Nesterov). Only Muon asks for it.
+pub(super) fn towards<T: Number>(arch: Arch, update: Update<'_>, own: Own<'_, T>, direction: &mut [T]) {
+    if let Optimizer::Muon { momentum, .. } = update.training.optimizer {
+        let numbers = Momentum { scale: T::of(update.scale), kept: (T::of(momentum), T::of(1.0 - momentum)) };
+        momentum_of_matrices(arch, numbers, own.g, own.first, direction);
+    }
+}
+
+/// Updates matrices along orthogonal ones.
+pub(super) fn along<T: Number>(
+    arch: Arch,
+    update: Update<'_>,
+    (matrices, decays): (Matrices, bool),
+    p: &mut [T],
+    orthogonal: &[T],
+) {
+    let (rate, decay) = (update.rate(), if decays { update.training.optimizer.weight_decay() } else { 0.0 });
+    let numbers = [1.0 - rate * decay, -rate * matrices.factor()].map(T::of);
+    step_of_matrices(arch, numbers, p, orthogonal);
 }
 
 /// The learning rate of a step, counted from 0, of a run of `steps`.
@@ -139,6 +175,13 @@ pub(super) struct Lion<T> {
     beta2: (T, T),
 }
 
+/// Numbers of a step; `scale` is what gradients are multiplied with. The pair is a decay and 1 minus it.
+#[derive(Clone, Copy)]
+pub(super) struct Momentum<T> {
+    scale: T,
+    kept: (T, T),
+}
+
 kernel! {
     /// p -= rate * (scale * g + weight_decay * p).
     fn plain_sgd<'a, T>(_s; numbers: Sgd<T>, p: &'a mut [T], g: &'a [T]) {
@@ -182,6 +225,28 @@ kernel! {
             let away = if direction < T::ZERO { numbers.rate } else { T::ZERO };
             *p = numbers.keep * *p + (away - towards);
             *m = b2 * *m + c2 * g;
+        }
+    }
+}
+
+kernel! {
+    /// m = mu m + (1 - mu) g; direction = mu m + (1 - mu) g, with g scaled.
+    fn momentum_of_matrices<'a, T>(_s; numbers: Momentum<T>, g: &'a [T], m: &'a mut [T], direction: &'a mut [T]) {
+        let (kept, new) = numbers.kept;
+        for ((g, m), direction) in g.iter().zip(m).zip(direction) {
+            let g = numbers.scale * *g;
+            *m = kept * *m + new * g;
+            *direction = kept * *m + new * g;
+        }
+    }
+}
+
+kernel! {
+    /// p = keep p + rate direction; the numbers are both factors.
+    fn step_of_matrices<'a, T>(_s; numbers: [T; 2], p: &'a mut [T], direction: &'a [T]) {
+        let [keep, rate] = numbers;
+        for (p, direction) in p.iter_mut().zip(direction) {
+            *p = keep * *p + rate * *direction;
         }
     }
 }
@@ -258,7 +323,11 @@ mod tests {
     /// All parameters in pieces, of which one does not decay.
     fn pieces<T>() -> Vec<Piece> {
         let ends = [0, UNDECAYED.start, UNDECAYED.end, WIDTH].map(|end| end * size_of::<T>());
-        let piece = |(index, ends): (usize, &[usize])| Piece { bytes: ends[0]..ends[1], decays: index != 1 };
+        let all = WIDTH * size_of::<T>();
+        let piece = |(index, ends): (usize, &[usize])| {
+            let (bytes, second) = (ends[0]..ends[1], all + ends[0]);
+            Piece { bytes, decays: index != 1, second, matrices: None }
+        };
         ends.windows(2).enumerate().map(piece).collect()
     }
 
@@ -270,9 +339,11 @@ mod tests {
         let mut expected_state = vec![[0.0; 2]; WIDTH];
         for (step, rate) in RATES.into_iter().enumerate() {
             let gradients = numbers::<T>(2 + step as u64, WIDTH);
-            let pieces = pieces::<T>();
-            let own = Update { training: &training, step: step as u64, scale: 1.0, pieces: &pieces };
-            update(Arch::new(), own, &mut parameters, &gradients, &mut state);
+            let update = Update { training: &training, step: step as u64, scale: 1.0 };
+            for piece in pieces::<T>() {
+                let own = Own::new(&piece, &mut parameters, &gradients, &mut state);
+                by_number(Arch::new(), update, piece.decays, own);
+            }
             for (at, ((p, g), state)) in expected.iter_mut().zip(exact(&gradients)).zip(&mut expected_state).enumerate()
             {
                 let decay = if UNDECAYED.contains(&at) { 0.0 } else { 0.1 };
@@ -304,6 +375,19 @@ mod tests {
             let direction = 0.9 * *m + 0.1 * g;
             *p -= rate * (direction.signum() + decay * *p);
             *m = 0.99 * *m + 0.01 * g;
+        });
+    }
+
+    /// What is no matrix follows AdamW.
+    #[test]
+    fn muon_by_number() {
+        let optimizer = Optimizer::Muon { momentum: 0.95, weight_decay: 0.1, beta1: 0.8, beta2: 0.9, epsilon: 1e-8 };
+        check(optimizer, 2, &|rate, decay, count, p, g, [m, v]| {
+            *p -= rate * decay * *p;
+            *m = 0.8 * *m + 0.2 * g;
+            *v = 0.9 * *v + 0.1 * g * g;
+            let (m, v) = (*m / (1.0 - 0.8_f64.powi(count)), *v / (1.0 - 0.9_f64.powi(count)));
+            *p -= rate * m / (v.sqrt() + 1e-8);
         });
     }
 
@@ -357,9 +441,9 @@ mod tests {
             Optimizer::AdamW { beta1: 0.9, beta2: 0.95, epsilon: 1e-8, weight_decay: 0.1 },
             Optimizer::Sgd { momentum: 0.9, weight_decay: 0.0 },
         ] {
-            let pieces = [Piece { bytes: 0..0, decays: true }];
-            let own = Update { training: &training(optimizer), step: 0, scale: 1.0, pieces: &pieces };
-            update::<f32>(Arch::new(), own, &mut [], &[], &mut []);
+            let piece = Piece { bytes: 0..0, decays: true, second: 0, matrices: None };
+            let update = Update { training: &training(optimizer), step: 0, scale: 1.0 };
+            by_number::<f32>(Arch::new(), update, true, Own::new(&piece, &mut [], &[], &mut []));
         }
     }
 }

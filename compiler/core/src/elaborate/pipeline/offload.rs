@@ -1,5 +1,6 @@
 //! `offload`: what a pipeline keeps in the memory of hosts, as far as there is any such thing.
 
+use super::training::of_whole_matrices;
 use pipe_model::pipeline::Pipeline;
 use pipe_schedule::policy::offload::Wanted;
 use pipe_schedule::schedule::Schedule;
@@ -43,6 +44,14 @@ pub(super) fn check(
             format!("`offload {wanted}` updates weights while they are copied, so that `{name}` cannot choose a place");
         let error = Diagnostic::error(Code::CannotOffload, span, "copies state", message).label(place, "has a place");
         return report.add(error.help("leave `update` out of the order, or `offload` out"));
+    }
+    if let Some(name) = of_whole_matrices(pipeline).filter(|_| offload.state()) {
+        let message = format!("`{name}` updates whole matrices, and `offload {wanted}` copies state in chunks");
+        refuse(
+            "copies chunks",
+            message,
+            "use `adamw`, or leave it out; `offload activations` goes with all optimizers",
+        );
     }
     let state = pipeline.training.as_ref().map(|training| training.optimizer.state_per_parameter());
     if offload.optimizer && pipeline.model.is_some() && state.unwrap_or(0) == 0 {

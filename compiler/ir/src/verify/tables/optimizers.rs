@@ -1,10 +1,14 @@
 //! Rule: an update that runs the optimizer has the operands, sizes and types that the optimizer of
 //! the training settings asks for.
 
+use super::scratch;
 use crate::graph::DType;
+use crate::muon::{self, Rule};
 use crate::program::{Access, Exec, Operand, Program};
 use crate::task::TaskKind;
-use crate::value::ValueKind;
+use crate::training::Optimizer;
+use crate::value::{TensorSlot, Value, ValueKind};
+use std::collections::BTreeMap;
 
 /// Checks an executable of this body.
 pub(super) fn check(program: &Program, exec: &Exec) -> Result<(), String> {
@@ -60,9 +64,52 @@ pub(super) fn check(program: &Program, exec: &Exec) -> Result<(), String> {
     if bytes(0) != bytes(1) {
         return Err(format!("{} bytes of parameters have {} bytes of gradients", bytes(0), bytes(1)));
     }
+    if training.optimizer.state_of_matrices().is_some() {
+        let values = (program.value(operands[0].value), program.value(operands[2].value));
+        return whole_matrices(program, &training.optimizer, exec, values);
+    }
     let changed = exec.chunk.map_or(bytes(0), |chunk| chunk.to.0.saturating_sub(chunk.from.0));
     if state > 0 && bytes(2) < changed.saturating_mul(state) {
         return Err(format!("{changed} bytes of parameters need {state} times as much state, not {}", bytes(2)));
     }
     Ok(())
+}
+
+/// Checks an update that changes matrices as a whole: that it has all of each, and the state that each asks for.
+fn whole_matrices(
+    program: &Program,
+    optimizer: &Optimizer,
+    exec: &Exec,
+    (parameters, state): (&Value, &Value),
+) -> Result<(), String> {
+    let name = optimizer.name();
+    if exec.chunk.is_some() || parameters.share.is_some() {
+        return Err(format!("`{name}` updates whole matrices, but @{} has a part of the weights", exec.name()));
+    }
+    let is_cut = |slot: &&TensorSlot| slot.part.is_some() || slot.split.is_some();
+    if let Some(slot) = parameters.tensors.iter().find(is_cut) {
+        return Err(format!("`{name}` updates whole matrices, but `{}` is a part of a tensor", slot.name));
+    }
+    if parameters.tensors.is_empty() {
+        return Err(format!("`{name}` updates tensors, but `{}` does not say which it has", parameters.name));
+    }
+    let rules = muon::rules(parameters, state);
+    let of_state: BTreeMap<&str, &TensorSlot> = state.tensors.iter().map(|slot| (slot.name.as_str(), slot)).collect();
+    for (weight, rule) in &rules {
+        let moments = match rule {
+            Some(Rule::Matrices(_)) => optimizer.state_of_matrices().unwrap_or(0),
+            Some(Rule::Numbers(_)) => optimizer.state_per_parameter(),
+            None => return Err(format!("`{}` is no matrix, and its state has no second moments", weight.name)),
+        };
+        for moment in 0..moments {
+            let name = format!("{}.{moment}", weight.name);
+            let Some(slot) = of_state.get(name.as_str()) else {
+                return Err(format!("`{}` has no tensor `{name}`", state.name));
+            };
+            if slot.ty != weight.ty || moment == 0 && slot.offset != weight.offset {
+                return Err(format!("`{name}` has another type or place than `{}`", weight.name));
+            }
+        }
+    }
+    scratch(program, exec, muon::scratch(&rules))
 }

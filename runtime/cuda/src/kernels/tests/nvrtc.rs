@@ -7,6 +7,7 @@ use super::emulated::Compiler;
 use crate::kernels::{MemberSum, Sources};
 use pipe_ir::graph::DType;
 use pipe_ir::kernels::{Attention, Derivatives, Gemm, Kernel, Location, Matrix, Storage};
+use pipe_ir::muon::Matrices;
 use pipe_ir::units::Bytes;
 use pipe_runtime::{Piece, Precision, SquaredPart, UpdatedPart};
 use std::path::{Path, PathBuf};
@@ -122,10 +123,15 @@ fn every_kind(layouts: &[Layout]) -> Sources {
                 sources.gemm(&product);
             }
         }
-        let all = vec![Piece { bytes: 0..64, decays: true }];
-        let part = UpdatedPart { bytes: 0..64, from: 0, dtype, pieces: all };
+        let piece = Piece { bytes: 0..64, decays: true, second: 64, matrices: None };
+        let part = UpdatedPart { bytes: 0..64, from: 0, dtype, pieces: vec![piece.clone()] };
+        let matrices = Matrices { dtype, count: 1, rows: 2, columns: 4 };
+        let place = Location { place: Storage::Scratch, offset: Bytes::ZERO };
         for optimizer in pipe_kernel_cases::optimizers() {
             sources.optimizer(&optimizer, &part, (false, None));
+            if optimizer.state_of_matrices().is_some() {
+                sources.matrices(&optimizer, (&part, &piece, matrices), (false, None), [place; 2]);
+            }
         }
         sources.squares(&SquaredPart { dtype, bytes: std::iter::once(0..64).collect() });
         for to_one in [false, true] {

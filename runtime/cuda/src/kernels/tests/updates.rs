@@ -5,10 +5,11 @@ use super::module::{Address, Module};
 use crate::kernels::{Sources, StepNumbers};
 use crate::launch::Launch;
 use pipe_ir::graph::DType;
-use pipe_ir::kernels::Storage;
+use pipe_ir::kernels::{Location, Storage};
+use pipe_ir::muon::Matrices;
 use pipe_ir::training::{DataSource, Decay, DecayedWeights, LearningRate, NORM_NUMBERS, Optimizer, Training};
 use pipe_ir::units::Bytes;
-use pipe_runtime::numbers::encode;
+use pipe_runtime::numbers::{decode, encode};
 use pipe_runtime::random::Counter;
 use pipe_runtime::{Piece, SquaredPart, UpdatedPart, run_squares, run_update};
 
@@ -45,6 +46,8 @@ fn pieces(element: usize, are_mixed: bool) -> Vec<Piece> {
     let piece = |(index, ends): (usize, &[usize])| Piece {
         bytes: ends[0] * element..ends[1] * element,
         decays: index % 2 == 0,
+        second: (COUNT + ends[0]) * element,
+        matrices: None,
     };
     ends.windows(2).enumerate().map(piece).collect()
 }
@@ -85,7 +88,7 @@ fn check(module: &Module, launches: &[Launch], training: &Training, part: &Updat
             Address::Step => arena.address(step_at, 0),
             _ => panic!("{address:?} in an update"),
         });
-        let operands = [new, gradients, state].map(|operand| cpu.region(operand));
+        let operands = [new, gradients, state, norm_at].map(|operand| cpu.region(operand));
         run_update(part, (training, squares), step, operands).expect("an update");
         for operand in [new, state] {
             assert_eq!(
@@ -120,15 +123,89 @@ fn updates_have_the_bits_of_the_cpu() {
             }
         }
     }
-    let functions = 2 * (Optimizer::NAMES.len() + 1);
+    let functions = 2 * Optimizer::NAMES.len();
     assert_eq!(
         sources.names().count(),
         functions,
-        "`sgd` has one without momentum, and each is there in two precisions"
+        "`sgd` has one without momentum, `muon` that of `adamw`, and each is there in two precisions"
     );
     let Some(module) = Module::new(sources) else { return };
     for (training, part, is_beside, launches) in &all {
         check(&module, launches, training, part, *is_beside);
+    }
+}
+
+/// Muon over several steps: matrices with more columns than rows, with more rows, and several of a shape.
+#[test]
+fn matrices_are_those_of_the_cpu() {
+    let optimizer = Optimizer::Muon { momentum: 0.9, weight_decay: 0.1, beta1: 0.9, beta2: 0.95, epsilon: 1e-8 };
+    let shapes = [(1, 12, 40), (1, 33, 8), (3, 16, 16)];
+    let mut sources = Sources::default();
+    let mut all = Vec::new();
+    for dtype in [DType::F32, DType::F64] {
+        for ((count, rows, columns), is_beside) in shapes.into_iter().zip([false, true, true]) {
+            let matrices = Matrices { dtype, count, rows, columns };
+            let bytes = 0..matrices.bytes().to_usize();
+            let piece = Piece { bytes: bytes.clone(), decays: true, second: 0, matrices: Some(matrices) };
+            let part = UpdatedPart { bytes, from: 0, dtype, pieces: vec![piece.clone()] };
+            let training = Training { clip_norm: Some(1.0), ..training(optimizer) };
+            let scratch = 3 + u32::from(is_beside);
+            let made = matrices.orthogonalization(scratch);
+            let places = [made.from, made.to].map(|offset| Location { place: Storage::Operand(scratch), offset });
+            let how = (is_beside, Some((NORM, 1.0)));
+            assert_eq!(sources.optimizer(&optimizer, &part, how).len(), 0, "no number is updated for itself");
+            let [towards, along] = sources.matrices(&optimizer, (&part, &piece, matrices), how, places);
+            let mut launches = vec![towards];
+            made.kernels.iter().for_each(|kernel| launches.extend(sources.launches(kernel)));
+            launches.push(along);
+            all.push((training, part, matrices, is_beside, launches, made.scratch));
+        }
+    }
+    let Some(module) = Module::new(sources) else { return };
+    for (training, part, matrices, is_beside, launches, scratch) in &all {
+        let (size, beside) = (matrices.bytes(), usize::from(*is_beside));
+        // Parameters, perhaps new ones, gradients, momentum; scratch; the numbers of the step; the sum of squares.
+        let mut sizes = vec![size; 3 + beside];
+        sizes.extend([*scratch, StepNumbers::BYTES, Bytes(8)]);
+        let (state, scratch_at, step_at, norm_at) = (2 + beside, 3 + beside, 4 + beside, 5 + beside);
+        let (arena, cpu) = (Arena::new(sizes.clone()), Arena::new(sizes));
+        let mut random = Counter::new(9, "matrices");
+        let mut numbers =
+            || encode(part.dtype, std::iter::repeat_with(|| random.normal()).take(matrices.elements() as usize));
+        let first = numbers();
+        for arena in [&arena, &cpu] {
+            arena.region(0).bytes_mut().copy_from_slice(&first);
+            arena.region(state).bytes_mut().fill(0);
+        }
+        for step in 0..3 {
+            let g = numbers();
+            for arena in [&arena, &cpu] {
+                arena.region(1 + beside).bytes_mut().copy_from_slice(&g);
+                arena.region(norm_at).numbers_mut::<f64>()[0] = 4.0;
+            }
+            arena.region(step_at).numbers_mut::<f64>().copy_from_slice(&StepNumbers::new(training, step).numbers());
+            arena.launch(&module, launches, &|address| match address {
+                Address::Place(at) => match at.place {
+                    Storage::Operand(NORM) => arena.address(norm_at, at.offset.0),
+                    Storage::Operand(operand) => arena.address(operand as usize, at.offset.0),
+                    Storage::Scratch => arena.address(scratch_at, at.offset.0),
+                },
+                Address::Step => arena.address(step_at, 0),
+                _ => panic!("{address:?} in an update"),
+            });
+            if *is_beside {
+                assert_ne!(arena.region(0).bytes(), arena.region(1).bytes());
+                arena.region(0).copy_from(arena.region(1));
+            }
+            let operands = [0, 1 + beside, state, scratch_at].map(|operand| cpu.region(operand));
+            run_update(part, (training, Some(4.0)), step, operands).expect("an update");
+            assert_eq!(arena.region(state).bytes(), cpu.region(state).bytes(), "momentum after step {step}");
+            let decoded = |arena: &Arena| decode(part.dtype, arena.region(0).bytes());
+            let tolerance = if part.dtype == DType::F32 { 1e-5 } else { 1e-12 };
+            for (at, (own, expected)) in decoded(&arena).into_iter().zip(decoded(&cpu)).enumerate() {
+                assert!((own - expected).abs() <= tolerance, "{matrices:?}, {at}: {own} instead of {expected}");
+            }
+        }
     }
 }
 
