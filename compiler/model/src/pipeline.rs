@@ -68,6 +68,12 @@ pub struct TrainingFiles {
 }
 
 impl Pipeline {
+    /// The name of its optimizer, if that updates whole matrices: these are then neither divided nor cut.
+    pub fn whole_matrices(&self) -> Option<&'static str> {
+        let optimizer = self.training.as_ref().map(|training| training.optimizer)?;
+        optimizer.state_of_matrices().map(|_| optimizer.name())
+    }
+
     /// How many devices stand behind each device of the schedule.
     pub fn members(&self) -> u32 {
         self.tensor.map_or(1, |(members, _)| members)

@@ -90,7 +90,7 @@ fn zeros(analysis: &Analysis, pipeline: &Pipeline) -> impl Iterator<Item = Zero>
     let placement = &schedule.placement;
     let has_replicas = placement.stages().any(|stage| placement.has_replicas(stage));
     let is_flushed = schedule.window.is_none();
-    let is_trained = pipeline.training.is_some() && !has_whole_matrices(pipeline);
+    let is_trained = pipeline.training.is_some() && pipeline.whole_matrices().is_none();
     let is_possible = has_replicas && is_flushed && pipeline.model.is_some() && is_trained;
     let (has_updates, has_carried) = (has_updates(analysis), !schedule.carried.is_empty());
     let goes = move |zero: &Zero| !(has_updates && zero.gradients() || has_carried && zero.parameters());
@@ -104,18 +104,13 @@ fn offloads(analysis: &Analysis, stages: &StageSet, pipeline: &Pipeline) -> impl
     let of_kind = |kind: ValueKind| stages.values.iter().any(|value| value.kind == kind);
     let has_state = of_kind(ValueKind::OptimizerState);
     let (own, zero) = (pipeline.offload, pipeline.zero);
-    let may_leave = analysis.schedule.window.is_none() && !has_updates(analysis) && !has_whole_matrices(pipeline);
+    let may_leave = analysis.schedule.window.is_none() && !has_updates(analysis) && pipeline.whole_matrices().is_none();
     let has_carried = !analysis.schedule.carried.is_empty();
     let is_possible = move |offload: &Offload| {
         (has_state || !offload.optimizer) && (may_leave || !offload.state()) && !(has_carried && offload.any())
     };
     let candidates = Offload::ALL.into_iter().filter(is_possible);
     candidates.filter(move |other| own.and(*other) == *other && own != *other && zero.goes_with(*other))
-}
-
-/// Whether updates need whole matrices.
-fn has_whole_matrices(pipeline: &Pipeline) -> bool {
-    pipeline.training.as_ref().is_some_and(|training| training.optimizer.state_of_matrices().is_some())
 }
 
 /// Whether an order places updates, which then need all of the weights, the gradients and the state.

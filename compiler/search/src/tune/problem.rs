@@ -41,6 +41,8 @@ pub struct Problem {
     pub schedules: Vec<String>,
     /// Whether state may live with the hosts.
     pub may_offload: bool,
+    /// The optimizer, if it updates whole matrices: weights are then neither divided nor cut.
+    pub whole_matrices: Option<&'static str>,
     /// Durations and limits that are given, as `--cost` and `--memory` say them, and the cluster.
     pub request: Request,
     /// The target itself, where it trains: candidates are then counted as `pipec run` runs them.
@@ -169,6 +171,7 @@ pub fn problem(
         .saturating_mul(pipelines);
     let limits = pipeline.byte_limit().map(|(bytes, _)| bytes.least()).into_iter().chain([cluster.memory()]);
     let limit = request.device_memory.or(limits.min()).unwrap_or_default();
+    let whole_matrices = pipeline.whole_matrices();
     let Pipeline { name, span, .. } = pipeline;
     let (nothing, mut standard) = (Source { name: "std".to_owned(), text: String::new() }, Sources::default());
     Ok(Problem {
@@ -189,6 +192,7 @@ pub fn problem(
         fixed,
         schedules,
         may_offload,
+        whole_matrices,
         read: read.into_inner(),
         files: files::load(&mut standard, nothing, &|_| Err("nothing is imported".to_owned()))?,
         sources: standard,

@@ -70,6 +70,9 @@ fn tensor_fits(problem: &Problem, tensor: u64) -> Result<(), String> {
     if !per_node.is_multiple_of(tensor) {
         return Err(format!("they would not fill nodes of {per_node} devices evenly"));
     }
+    if let Some(optimizer) = problem.whole_matrices.filter(|_| tensor > 1) {
+        return Err(format!("`{optimizer}` updates whole matrices"));
+    }
     let mut transformer = problem.transformer.clone();
     transformer.settings.tensor = tensor;
     (transformer.settings.data, transformer.settings.expert) = (1, 1);
@@ -130,6 +133,7 @@ pub fn keepings(problem: &Problem, layout: &Layout) -> Vec<Keeping> {
     let least = u64::from(layout.data > 1);
     let zeros: Vec<u64> = match problem.fixed.get("zero") {
         Some(zero) => vec![*zero],
+        None if problem.whole_matrices.is_some() => vec![0],
         None => (least..=3 * least).collect(),
     };
     let offload = Offload::default();
@@ -141,7 +145,9 @@ pub fn keepings(problem: &Problem, layout: &Layout) -> Vec<Keeping> {
 /// The same with state that lives with the hosts, if that is allowed: to be tried where nothing
 /// else fits, because copies only add to a step.
 pub fn away(problem: &Problem, keeping: Keeping) -> Vec<Keeping> {
-    let all = Offload::STATE.into_iter().filter(|_| problem.may_offload && !keeping.offload.any());
+    let all = Offload::STATE
+        .into_iter()
+        .filter(|_| problem.may_offload && problem.whole_matrices.is_none() && !keeping.offload.any());
     all.map(|offload| Keeping { offload, ..keeping }).collect()
 }
 

@@ -1,6 +1,5 @@
 //! `offload`: what a pipeline keeps in the memory of hosts, as far as there is any such thing.
 
-use super::training::of_whole_matrices;
 use pipe_model::pipeline::Pipeline;
 use pipe_schedule::policy::offload::Wanted;
 use pipe_schedule::schedule::Schedule;
@@ -45,7 +44,7 @@ pub(super) fn check(
         let error = Diagnostic::error(Code::CannotOffload, span, "copies state", message).label(place, "has a place");
         return report.add(error.help("leave `update` out of the order, or `offload` out"));
     }
-    if let Some(name) = of_whole_matrices(pipeline).filter(|_| offload.state()) {
+    if let Some(name) = pipeline.whole_matrices().filter(|_| offload.state()) {
         let message = format!("`{name}` updates whole matrices, and `offload {wanted}` copies state in chunks");
         refuse(
             "copies chunks",

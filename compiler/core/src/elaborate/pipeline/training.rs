@@ -4,7 +4,7 @@ use super::number::{outside, whole};
 use pipe_ir::training::{
     Checkpoint, DataSource, Decay, DecayedWeights, HeldOut, LearningRate, Optimizer, Range, Training, Validation,
 };
-use pipe_model::pipeline::{Pipeline, TrainingFiles};
+use pipe_model::pipeline::TrainingFiles;
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::step_tasks::StepTaskKind;
 use pipe_syntax::ast::{Argument, Call, DataFile, Expr, Name, Setting, SettingValue};
@@ -186,12 +186,6 @@ pub(super) fn check_clip_norm(settings: &[Setting], schedule: Option<&Schedule>,
         let error = error("waits for all gradients", message).label(place, "has a place");
         report.add(error.help("leave `update` out of the order, or `clip_norm` out"));
     }
-}
-
-/// The optimizer of a pipeline, if it updates whole matrices.
-pub(super) fn of_whole_matrices(pipeline: &Pipeline) -> Option<&'static str> {
-    let optimizer = pipeline.training.as_ref().map(|training| training.optimizer)?;
-    optimizer.state_of_matrices().map(|_| optimizer.name())
 }
 
 /// Where the settings name files.

@@ -1,7 +1,6 @@
 //! `tensor`: how many devices stand behind each device of the schedule, and divide the tensors of its stages.
 
 use super::degrees::Degree;
-use crate::elaborate::pipeline::training::of_whole_matrices;
 use pipe_model::pipeline::Pipeline;
 use pipe_schedule::schedule::Schedule;
 use pipe_syntax::ast::Call;
@@ -34,7 +33,7 @@ pub(in crate::elaborate::pipeline) fn check(
         let message = format!("`tensor {members}` divides the tensors of a model, but there is none");
         return refuse("there is no model", message, "name a model, or leave it out");
     }
-    if let Some(name) = of_whole_matrices(pipeline) {
+    if let Some(name) = pipeline.whole_matrices() {
         let message = format!("`{name}` updates whole matrices, and groups of {members} devices divide them");
         return refuse("divides matrices", message, "use `adamw`, or leave it out");
     }

@@ -1,6 +1,5 @@
 //! `zero`: what devices with the same weights divide among them, as far as there is any such thing.
 
-use crate::elaborate::pipeline::training::of_whole_matrices;
 use pipe_model::pipeline::Pipeline;
 use pipe_schedule::policy::zero::Zero;
 use pipe_schedule::schedule::Schedule;
@@ -53,7 +52,7 @@ pub(in crate::elaborate::pipeline) fn check(
         let message = format!("pipeline `{}` has no updates to divide: it does not say how to `train`", pipeline.name);
         refuse("of nothing", message, "say how to `train`, or leave it out");
     }
-    if let Some(name) = of_whole_matrices(pipeline) {
+    if let Some(name) = pipeline.whole_matrices() {
         let message = format!("`{name}` updates whole matrices, and the shares of `zero {zero}` end anywhere in them");
         refuse("cuts matrices", message, "use `adamw`, or leave it out");
     }
