@@ -60,7 +60,8 @@ fn assert_agree(name: &str, expected: &Value, found: &Value, tolerance: f64) {
 fn check(name: &str, text: &str, (steps, tolerance): (u32, f64), gpus: &[&str]) {
     let Some(machine) = Machine::new(name, text) else { return };
     // Of a schedule that does not flush, windows of two steps.
-    let line = format!("--no-checkpoint --steps {steps} {}", if name == "cyclic" { "--set steps=2" } else { "" });
+    let line =
+        format!("--no-checkpoint --steps {steps} {}", if name.ends_with("cyclic") { "--set steps=2" } else { "" });
     let expected = machine.run(&format!("--backend cpu {line}"), &[]);
     for gpus in gpus {
         let found = machine.run(&format!("--backend cuda {line}"), &[("PIPEC_FAKE_DEVICES", gpus)]);
@@ -143,6 +144,19 @@ fn clipped_gradients_and_masks_agree() {
         let text = text.replace("vocab = 17", "dropout = 0.2, z_loss = 0.01, vocab = 18");
         check(name, &text, (3, DOUBLE), &["1", "2"]);
     }
+}
+
+/// Whole matrices are made orthogonal: also those of replicas, with gradients that are clipped, and beside the old
+/// weights.
+#[test]
+fn orthogonal_steps_agree() {
+    let of = |devices: u32, line: &str| {
+        let text = source("f64", devices, devices, line);
+        text.replace("adamw(learning_rate = 0.001, beta1 = 0.9, beta2 = 0.95, weight_decay = 0.1)", "muon(0.01)")
+    };
+    let clipped = of(4, "dp_1f1b(replicas = 2)").replace("steps 20", "steps 20 clip_norm 0.05");
+    check("muon-replicas", &clipped, (3, 1e-9), &["1", "2"]);
+    check("muon-cyclic", &of(2, "cyclic_dp"), (4, 1e-9), &["2"]);
 }
 
 /// Members give each other parts of the sequence, and tokens to their experts.

@@ -15,7 +15,6 @@ use crate::machine::together::sums_of;
 use pipe_distributed::Amount;
 use pipe_ir::digest::Digest;
 use pipe_ir::ids::{DeviceId, ExecId};
-use pipe_ir::instruction::Collective;
 use pipe_ir::kernels::{Kernel, Location, Storage, plan};
 use pipe_ir::program::{Body, Exec, Program};
 use pipe_ir::value::ValueKind;
