@@ -62,6 +62,9 @@ inline void (*body)(void**);
 inline void** body_arguments;
 inline uint64_t seed = 1;
 inline int votes[MOST_THREADS];
+// The blocks that launches run, by their places in the grid, x before y before z; all of them where there is no list.
+inline const uint64_t* sampled = nullptr;
+inline uint64_t n_sampled = 0;
 
 // xorshift64* (Vigna, An experimental exploration of Marsaglia's xorshift generators, scrambled, 2016).
 inline unsigned random_below(unsigned bound) {
@@ -190,7 +193,7 @@ inline void run_block() {
     }
 }
 
-// All blocks of a launch. One launch at a time: shared memory is static.
+// All blocks of a launch, or those of the list. One launch at a time: shared memory is static.
 inline void launch(const char* name, const unsigned grid[3], const unsigned block[3], void (*function)(void**), void** arguments) {
     static std::mutex one_at_a_time;
     std::lock_guard<std::mutex> lock(one_at_a_time);
@@ -202,12 +205,14 @@ inline void launch(const char* name, const unsigned grid[3], const unsigned bloc
     body_arguments = arguments;
     if (n_threads == 0 || n_threads > MOST_THREADS || n_threads % WARP != 0) fail("blocks are of whole warps, of 1024 threads at most", 0);
     uint64_t n_blocks = uint64_t(grid[0]) * grid[1] * grid[2];
-    if (n_blocks == 0 || grid[1] > 65535 || grid[2] > 65535) fail("a grid has blocks, and at most 65535 in y and in z", 0);
+    if (n_blocks == 0 || grid[0] > 2147483647 || grid[1] > 65535 || grid[2] > 65535) fail("a grid has blocks, and at most 2^31 - 1 in x, 65535 in y and in z", 0);
     // A random rotation and direction: no block may count on another one before it.
-    uint64_t first = random_below(unsigned(n_blocks));
+    uint64_t count = sampled ? n_sampled : n_blocks, first = random_below(unsigned(count));
     bool back = random_below(2) == 1;
-    for (uint64_t step = 0; step < n_blocks; step++) {
-        uint64_t at = (first + (back ? n_blocks - step : step)) % n_blocks;
+    for (uint64_t step = 0; step < count; step++) {
+        uint64_t at = (first + (back ? count - step : step)) % count;
+        if (sampled) at = sampled[at];
+        if (at >= n_blocks) fail("a block that the grid has not", 0);
         blockIdx = {unsigned(at % grid[0]), unsigned(at / grid[0] % grid[1]), unsigned(at / grid[0] / grid[1])};
         run_block();
     }

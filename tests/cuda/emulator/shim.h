@@ -89,6 +89,11 @@ static inline float __uint_as_float(unsigned bits) {
     return x;
 }
 
+extern "C" __attribute__((visibility("default"))) void emulate_blocks(const uint64_t* places, uint64_t count) {
+    emulator::sampled = places;
+    emulator::n_sampled = count;
+}
+
 // For tests of tests.
 extern "C" __attribute__((visibility("default"))) void emulate_leave_out(unsigned line) { emulator::left_out = line; }
 

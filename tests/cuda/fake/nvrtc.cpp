@@ -4,6 +4,7 @@
 //   void emulate_NAME(const unsigned grid[3], const unsigned block[3], unsigned shared, void** arguments);
 //   const unsigned emulate_NAME_sizes[];  // bytes of each parameter, then 0
 // and for all of them
+//   void emulate_blocks(const uint64_t* places, uint64_t count);  // from now on only these blocks of each grid run; null for all
 //   void emulate_leave_out(unsigned line);  // from now on threads do not wait at the barrier of this line; 0 for none
 // Equal sources are compiled once, if PIPEC_EMULATOR_CACHE names a folder to keep results in.
 
@@ -67,7 +68,7 @@ uint64_t hash(const std::string& text, uint64_t hash = 0xCBF29CE484222325) {
 }
 
 // The options are those of a build that is fast, and as fast to make (with -O2 kernels take as long, and a third more to compile), and that traps where a kernel leaves a shared array, or loads from an address that a device would refuse.
-const char* const OPTIONS = " -std=c++17 -O1 -march=native -fPIC -shared -fvisibility=hidden -fno-exceptions -fno-strict-aliasing -ffp-contract=off -w"
+const char* const OPTIONS = " -std=c++17 -O1 -march=native -fPIC -shared -fvisibility=hidden -fno-exceptions -fno-strict-aliasing -fwrapv -ffp-contract=off -w"
                             " -fsanitize=bounds,alignment,integer-divide-by-zero,shift -fsanitize-undefined-trap-on-error";
 
 bool compile(Program& program) {

@@ -12,5 +12,6 @@ __device__ void note_index(u64* error, const i32* indices, u64 position, u64 row
         if (indices[before] != NOWHERE && !names_a_row(indices[before], rows)) return;
     }
     u64 most = 0xFFFFFFFF;
-    atomicCAS(error, 0ULL, (rows < most ? rows : most) << 32 | (u32)indices[position]);
+    u64 noted = (rows < most ? rows : most) << 32 | (u32)indices[position];
+    atomicCAS(error, (u64)0, noted);
 }

@@ -117,6 +117,8 @@ fn folder() -> PathBuf {
 pub(super) struct Emulated {
     library: Library,
     sources: Sources,
+    /// Of what the sources call `u64`: 8, or 4 in a mutant.
+    word: u32,
 }
 
 type Kernel = unsafe extern "C" fn(*const u32, *const u32, u32, *mut *mut c_void);
@@ -124,8 +126,20 @@ type Kernel = unsafe extern "C" fn(*const u32, *const u32, u32, *mut *mut c_void
 impl Emulated {
     /// Compiles all functions of some sources, or `None` where there is no compiler.
     pub(super) fn new(sources: Sources) -> Option<Self> {
-        let (code, log) =
-            Compiler::fake()?.compile(&sources.text(), &[]).unwrap_or_else(|log| panic!("{log}\n{}", sources.text()));
+        let text = sources.text();
+        Self::of_text(sources, &text, 8)
+    }
+
+    /// A mutant: all counts, sizes, strides and indices of kernels have 32 bits, as numbers of this type.
+    pub(super) fn narrow(sources: Sources, index: &str) -> Option<Self> {
+        let wide = "typedef unsigned long long u64;";
+        let text = sources.text();
+        assert!(text.contains(wide), "the prelude says what a `u64` is");
+        Self::of_text(sources, &text.replace(wide, &format!("typedef {index} u64;")), 4)
+    }
+
+    fn of_text(sources: Sources, text: &str, word: u32) -> Option<Self> {
+        let (code, log) = Compiler::fake()?.compile(text, &[]).unwrap_or_else(|log| panic!("{log}\n{text}"));
         assert_eq!(log, "", "the compiler has nothing to remark");
         static COUNT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -134,7 +148,7 @@ impl Emulated {
         // SAFETY: see the head of this file.
         let library = unsafe { Library::new(&path) }.expect("a library that was just built");
         std::fs::remove_file(&path).expect("a file of our own");
-        Some(Self { library, sources })
+        Some(Self { library, sources, word })
     }
 
     /// From now on threads do not wait at the barrier of this line.
@@ -145,6 +159,31 @@ impl Emulated {
                 self.library.get(b"emulate_leave_out").expect("the emulator has it");
             leave_out(line.unwrap_or(0));
         }
+    }
+
+    /// The function of a launch.
+    pub(super) fn name(&self, launch: &Launch) -> &str {
+        self.sources.name(launch.function)
+    }
+
+    /// From now on only these blocks of a grid run, by their places in it, x before y before z.
+    fn only(&self, blocks: Option<&[u64]>) {
+        // SAFETY: see the head of this file; whoever calls this takes the blocks back while they are there.
+        unsafe {
+            let only: Symbol<'_, unsafe extern "C" fn(*const u64, u64)> =
+                self.library.get(b"emulate_blocks").expect("the emulator has it");
+            match blocks {
+                Some(blocks) => only(blocks.as_ptr(), blocks.len() as u64),
+                None => only(std::ptr::null(), 0),
+            }
+        }
+    }
+
+    /// Launches some blocks of a kernel, by their places in the grid.
+    pub(super) fn launch_some(&self, launch: &Launch, blocks: &[u64], address: &dyn Fn(Address) -> u64) {
+        self.only(Some(blocks));
+        self.launch(launch, address);
+        self.only(None);
     }
 
     /// Launches a kernel; `address` says where a place, a part of a member, or memory of the device is.
@@ -162,7 +201,9 @@ impl Emulated {
             let stated: Symbol<'_, *const u32> =
                 self.library.get(format!("emulate_{name}_sizes").as_bytes()).expect(name);
             for (position, size) in sizes.chain([0]).enumerate() {
-                assert_eq!(*stated.add(position), size, "{name}: bytes of parameter {position}");
+                let stated = *stated.add(position);
+                let is_word = matches!(launch.arguments.get(position), Some(Argument::U64(_))) && stated == self.word;
+                assert!(stated == size || is_word, "{name}: parameter {position} has {stated} bytes, not {size}");
             }
             let kernel: Symbol<'_, Kernel> = self.library.get(format!("emulate_{name}").as_bytes()).expect(name);
             kernel(launch.grid.as_ptr(), launch.block.as_ptr(), launch.shared, arguments.as_mut_ptr());

@@ -12,6 +12,7 @@ mod errors;
 mod module;
 mod nvrtc;
 mod products;
+mod sizes;
 mod sums;
 mod texts;
 mod updates;

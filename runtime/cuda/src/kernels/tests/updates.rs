@@ -19,7 +19,7 @@ const NORM: u32 = 9;
 /// Elements before the part that is updated, in parameters and gradients.
 const BEFORE: usize = 16;
 
-fn training(optimizer: Optimizer) -> Training {
+pub(super) fn training(optimizer: Optimizer) -> Training {
     let learning_rate = LearningRate { peak: 0.01, warmup: 2, minimum: Some(0.001), decay: Decay::default() };
     Training {
         steps: 5,
