@@ -1,13 +1,5 @@
 // The columns of the k largest elements of each row, the largest first. Equal elements keep the order of their columns; NaN is below
 // all numbers. A team finds the largest element, then the largest of those after it in this order, and so on.
-
-// Whether an element comes before another one; a column of ~0 stands for none.
-__device__ __forceinline__ bool comes_before_REAL(REAL x, u32 column, REAL other, u32 other_column) {
-    if (other_column == ~0u || column == ~0u) return column != ~0u;
-    if (x == other || x != x && other != other) return column < other_column;
-    return x > other || other != other;
-}
-
 extern "C" __global__ void __launch_bounds__(512, 2)
 top_k_REAL_STORED(const STORED* x, i32* out, u64 rows, u64 width, u64 k) {
     __shared__ REAL numbers[32];

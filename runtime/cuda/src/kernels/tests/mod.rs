@@ -9,6 +9,7 @@ mod card;
 mod cases;
 mod emulated;
 mod errors;
+mod families;
 mod module;
 mod nvrtc;
 mod products;
