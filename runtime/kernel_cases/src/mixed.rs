@@ -140,7 +140,10 @@ fn kernels_over_rows_widen_what_they_read() {
         let (gain, bias) = (case.input(&[width]), case.input(&[width]));
         let (targets, dloss) = (case.indices(&[2, 5], width), case.input(&[]));
         let statistics = case.push(Op::NormStatistics { epsilon: 1e-5, rms: false }, &[x], &[2, 5, 2]);
+        let largest = case.graph.push(Op::TopK, vec![x], TensorType::new(DType::I32, &[2, 5, 2]));
         let nodes = [
+            largest,
+            case.push(Op::TakeAlong, &[x, largest], &[2, 5, 2]),
             case.push(Op::Normalize, &[x, statistics, gain, bias], &[2, 5, width]),
             case.push(Op::NormalizeGradInput { rms: false }, &[x, statistics, gain, dy], &[2, 5, width]),
             case.push(Op::NormalizeGradGain, &[x, statistics, dy], &[width]),

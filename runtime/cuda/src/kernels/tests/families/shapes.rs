@@ -73,17 +73,17 @@ shapes! {
         "hidden_size 64 num_attention_heads 2 num_key_value_heads 2 kv_lora_rank 512 qk_nope_head_dim 128
         qk_rope_head_dim 64 v_head_dim 128 n_routed_experts 64 num_experts_per_tok 6"
     "DeepSeek V2, rows, heads and groups" "deepseek_v2_groups" 6
-        "hidden_size 5120 num_attention_heads 1 num_key_value_heads 1 q_lora_rank 96 kv_lora_rank 64 qk_nope_head_dim 128
-        qk_rope_head_dim 64 v_head_dim 128 n_routed_experts 16 n_group 8 topk_group 3 num_experts_per_tok 6"
+        "first_k_dense_replace 0 hidden_size 5120 num_attention_heads 1 num_key_value_heads 1 q_lora_rank 96
+        kv_lora_rank 64 qk_nope_head_dim 128 qk_rope_head_dim 64 v_head_dim 128 n_routed_experts 16 n_group 8 topk_group 3 num_experts_per_tok 6"
     "DeepSeek V3, rows" "deepseek_v3" 6
-        "hidden_size 7168 q_lora_rank 96 kv_lora_rank 64"
+        "first_k_dense_replace 0 hidden_size 7168 q_lora_rank 96 kv_lora_rank 64"
     "DeepSeek V3, heads, latents and experts" "deepseek_v3" 70
         "hidden_size 64 num_attention_heads 2 num_key_value_heads 2 q_lora_rank 1536 kv_lora_rank 512 qk_nope_head_dim 128
         qk_rope_head_dim 64 v_head_dim 128 n_routed_experts 256 n_group 8 topk_group 4 num_experts_per_tok 8"
     "DeepSeek V3, heads and YaRN" "deepseek_v3_yarn" 70
         "hidden_size 64 num_attention_heads 2 num_key_value_heads 2 qk_nope_head_dim 128 qk_rope_head_dim 64
         v_head_dim 128"
-    "DeepSeek V3, vocabulary" "deepseek_v3" 6 "vocab_size 129280"
+    "DeepSeek V3, vocabulary" "deepseek_v3" 6 "vocab_size 129280 first_k_dense_replace 0"
 }
 
 impl Shape {
@@ -91,28 +91,27 @@ impl Shape {
     pub(super) fn config(&self) -> String {
         let mut config: serde_json::Value = serde_json::from_str(self.config).expect("a configuration");
         let keys = config.as_object_mut().expect("keys");
+        let words: Vec<&str> = self.with.split_whitespace().collect();
+        for pair in words.chunks(2) {
+            keys.insert(pair[0].to_owned(), serde_json::from_str(pair[1]).expect("a number"));
+        }
         let n_layers = 1 + keys.get("first_k_dense_replace").and_then(serde_json::Value::as_u64).unwrap_or(0);
         let sizes =
             [("num_hidden_layers", n_layers), ("n_layer", n_layers), ("n_positions", 256), ("max_window_layers", 0)];
-        for (key, size) in sizes.into_iter().filter(|(key, _)| keys.contains_key(*key)).collect::<Vec<_>>() {
-            keys.insert(key.to_owned(), size.into());
+        for (key, size) in sizes {
+            keys.get_mut(key).into_iter().for_each(|old| *old = size.into());
         }
         // The last layers are those with a window, if any has one.
         if let Some(types) = keys.get_mut("layer_types").and_then(serde_json::Value::as_array_mut) {
             types.drain(..types.len() - n_layers as usize);
-        }
-        let words: Vec<&str> = self.with.split_whitespace().collect();
-        for pair in words.chunks(2) {
-            let value = serde_json::from_str(pair[1]).expect("a number");
-            keys.insert(pair[0].to_owned(), value);
         }
         config.to_string()
     }
 
     /// In bf16, too, unless that takes the emulator half a minute.
     pub(super) fn precisions(&self) -> &'static [DType] {
-        let size = self.with.strip_prefix("vocab_size ").and_then(|size| size.parse::<u64>().ok());
-        if size.is_some_and(|size| size > 100_000) { &[DType::F32] } else { &[DType::F32, DType::BF16] }
+        let size = self.with.strip_prefix("vocab_size ").and_then(|rest| rest.split(' ').next()?.parse().ok());
+        if size.is_some_and(|size: u64| size > 100_000) { &[DType::F32] } else { &[DType::F32, DType::BF16] }
     }
 
     /// The pipeline of a run: two rows of tokens.
