@@ -7,7 +7,7 @@
 mod job;
 mod process;
 
-use job::{TINY, ended, launcher, pipeline, ranks, signal, texts};
+use job::{TINY, ended, launcher, pipeline, ranks, signal, texts, until};
 use process::folder;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -153,13 +153,9 @@ fn a_rank_that_dies_or_stops_ends_the_job_everywhere() {
     for (number, name) in (0..kills).flat_map(|number| [(number, "KILL"), (number, "STOP")]) {
         let saved = format!("saved-{name}-{number}");
         let child = mpirun(&folder, 4, &format!("run x.pipe --checkpoint {saved} --stall-timeout 3 --quiet"));
-        let began = Instant::now();
         // The first ones are lost while they join each other, the others in a step or while they save.
         let has_saved = || pipe_runtime::checkpoint::latest(&folder.join(&saved)).is_ok_and(|latest| latest.is_some());
-        while ranks(&child).len() < 4 || number > 0 && !has_saved() {
-            assert!(began.elapsed() < Duration::from_secs(60), "mpirun starts no ranks");
-            thread::sleep(Duration::from_millis(10));
-        }
+        until("mpirun starts no ranks", &child, || ranks(&child).len() == 4 && (number == 0 || has_saved()));
         thread::sleep(Duration::from_millis(if number == 0 { 0 } else { below(&mut seed, 2_000) }));
         let victim = u32::try_from(below(&mut seed, 4)).expect("small");
         let process = ranks(&child)[&victim];
@@ -196,16 +192,12 @@ fn a_kill_while_ranks_save_loses_no_checkpoint() {
     for round in 0..kills {
         let resume = if round == 0 { "" } else { "--resume" };
         let child = mpirun(&folder, 4, &format!("run x.pipe {resume} --stall-timeout 5 --quiet"));
-        let began = Instant::now();
         // An index can be replaced while it is read.
         let step = || {
             let latest = pipe_runtime::checkpoint::latest(&folder.join("saved")).ok().flatten();
             latest.and_then(|path| pipe_runtime::checkpoint::load(&path).ok()).map_or(0, |state| state.step)
         };
-        while step() <= newest {
-            assert!(began.elapsed() < Duration::from_secs(60), "nothing is saved");
-            thread::sleep(Duration::from_millis(10));
-        }
+        until("nothing is saved", &child, || step() > newest);
         thread::sleep(Duration::from_millis(200 + below(&mut seed, 500)));
         let victim = u32::try_from(below(&mut seed, 4)).expect("small");
         signal(ranks(&child)[&victim], "KILL");
@@ -222,11 +214,8 @@ fn a_request_to_terminate_saves_and_ends_all_ranks() {
     let text = pipeline("1f1b", "").replace("steps 4", "steps 1000000");
     let folder = folder("stops", &[("x.pipe", &text)]);
     let child = mpirun(&folder, 3, "run x.pipe");
-    let began = Instant::now();
-    while !pipe_runtime::checkpoint::latest(&folder.join("saved")).is_ok_and(|latest| latest.is_some()) {
-        assert!(began.elapsed() < Duration::from_secs(60), "nothing is saved");
-        thread::sleep(Duration::from_millis(10));
-    }
+    let has_saved = || pipe_runtime::checkpoint::latest(&folder.join("saved")).is_ok_and(|latest| latest.is_some());
+    until("nothing is saved", &child, has_saved);
     // Whichever rank is asked, all of them stop after the same step.
     signal(ranks(&child)[&1], "TERM");
     let (out, error) = texts(&ended(child, Duration::from_secs(30)));

@@ -8,13 +8,13 @@ mod job;
 mod process;
 
 use fakes::fakes;
-use job::{ended, launcher, pipeline, ranks, signal, texts};
+use job::{ended, launcher, pipeline, ranks, signal, texts, until};
 use process::{folder, pipec};
 use serde_json::Value;
+use std::fs;
 use std::path::Path;
 use std::process::{Child, Output};
-use std::time::{Duration, Instant};
-use std::{fs, thread};
+use std::time::Duration;
 
 /// The command on so many ranks, each on a machine with fake GPUs.
 fn start(libraries: &Path, folder: &Path, n_ranks: u32, arguments: &str, variables: &[(&str, &str)]) -> Child {
@@ -191,12 +191,8 @@ fn a_rank_that_dies_or_stops_is_named_with_its_place() {
     for (victim, name, how) in [(2, "KILL", "has ended"), (1, "STOP", "was stopped, and has said nothing for ")] {
         let arguments = format!("run x.pipe --backend cuda --checkpoint {name} --stall-timeout 3 --quiet");
         let child = start(libraries, &folder, 4, &arguments, &[]);
-        let began = Instant::now();
         let has_saved = || pipe_runtime::checkpoint::latest(&folder.join(name)).is_ok_and(|latest| latest.is_some());
-        while ranks(&child).len() < 4 || !has_saved() {
-            assert!(began.elapsed() < Duration::from_secs(60), "nothing is saved");
-            thread::sleep(Duration::from_millis(10));
-        }
+        until("nothing is saved", &child, || ranks(&child).len() == 4 && has_saved());
         let process = ranks(&child)[&victim];
         signal(process, name);
         let output = ended(child, Duration::from_secs(30));

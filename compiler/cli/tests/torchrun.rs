@@ -374,7 +374,7 @@ fn the_real_torchrun_starts_it_again_after_a_loss() {
     let options = "--nproc-per-node 3 --max-restarts 1";
     let arguments = "run x.pipe --backend cpu --resume --stall-timeout 5";
     let Some(child) = torchrun(&folder, options, arguments) else { return };
-    until("nothing is saved", || has_saved(&folder.join("saved")));
+    job::until("nothing is saved", &child, || has_saved(&folder.join("saved")));
     let process = ranks(&child)[&1];
     signal(process, "KILL");
     let output = ended(child, LONG);
@@ -388,7 +388,7 @@ fn the_real_torchrun_starts_it_again_after_a_loss() {
 fn ctrl_c_of_the_real_torchrun_saves_and_ends_all_ranks() {
     let folder = folder("torchrun-stops", &[("x.pipe", &endless())]);
     let Some(child) = torchrun(&folder, "--nproc-per-node 3", "run x.pipe --backend cpu") else { return };
-    until("nothing is saved", || has_saved(&folder.join("saved")));
+    job::until("nothing is saved", &child, || has_saved(&folder.join("saved")));
     signal(child.id(), "INT");
     let (out, error) = texts(&ended(child, Duration::from_secs(60)));
     assert!(out.contains("tiny stopped after") && out.contains("saved/step-"), "{out}\n{error}");

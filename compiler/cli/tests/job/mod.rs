@@ -64,6 +64,18 @@ pub(crate) fn signal(process: u32, name: &str) {
     assert!(status.expect("`kill` is there").success(), "{process}");
 }
 
+/// Waits until something is so. If it never is, the job ends and the test fails: a busy machine takes minutes to begin.
+pub(crate) fn until(what: &str, launcher: &Child, is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        if began.elapsed() > Duration::from_secs(240) {
+            ranks(launcher).into_values().chain([launcher.id()]).for_each(|process| signal(process, "KILL"));
+            panic!("{what}");
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Ends when all processes of a job have, or fails after a while. A launcher that goes on without
 /// them is ended: Open MPI 4 does that at times where a rank is killed while it connects.
 pub(crate) fn ended(mut child: Child, most: Duration) -> Output {

@@ -51,7 +51,8 @@ shapes! {
         "hidden_size 56 num_attention_heads 7 num_key_value_heads 1 head_dim 128 sliding_window 72"
     "Qwen 3 32B, rows" "qwen3" 6 "hidden_size 5120 head_dim 32 num_attention_heads 2 num_key_value_heads 1"
     "Qwen 3 32B, heads" "qwen3" 70 "hidden_size 64 head_dim 128 num_attention_heads 8 num_key_value_heads 1"
-    "Qwen 3 8B, heads and YaRN" "qwen3_yarn" 70 "hidden_size 64 head_dim 128 num_attention_heads 4 num_key_value_heads 1"
+    "Qwen 3 8B, heads and YaRN" "qwen3_yarn" 70
+        "hidden_size 64 head_dim 128 num_attention_heads 4 num_key_value_heads 1"
     "Qwen 3 8B, a window" "qwen3_window" 150
         "hidden_size 64 head_dim 128 num_attention_heads 4 num_key_value_heads 1 sliding_window 72"
     "Qwen 3, vocabulary" "qwen3" 6 "vocab_size 151936"
@@ -78,8 +79,8 @@ shapes! {
     "DeepSeek V3, rows" "deepseek_v3" 6
         "first_k_dense_replace 0 hidden_size 7168 q_lora_rank 96 kv_lora_rank 64"
     "DeepSeek V3, heads, latents and experts" "deepseek_v3" 70
-        "hidden_size 64 num_attention_heads 2 num_key_value_heads 2 q_lora_rank 1536 kv_lora_rank 512 qk_nope_head_dim 128
-        qk_rope_head_dim 64 v_head_dim 128 n_routed_experts 256 n_group 8 topk_group 4 num_experts_per_tok 8"
+        "hidden_size 64 num_attention_heads 2 num_key_value_heads 2 q_lora_rank 1536 kv_lora_rank 512
+        qk_nope_head_dim 128 qk_rope_head_dim 64 v_head_dim 128 n_routed_experts 256 n_group 8 topk_group 4 num_experts_per_tok 8"
     "DeepSeek V3, heads and YaRN" "deepseek_v3_yarn" 70
         "hidden_size 64 num_attention_heads 2 num_key_value_heads 2 qk_nope_head_dim 128 qk_rope_head_dim 64
         v_head_dim 128"

@@ -1,9 +1,10 @@
-//! Kernels at sizes at which indices of 32 bits overflow: elements before, at and behind number 2^31 and 2^32, and bytes.
+//! Kernels at sizes at which indices of 32 bits overflow: elements, and bytes, before, at and behind number 2^31 and
+//! number 2^32.
 //!
 //! Each case is a small one, some of whose axes stand for long ones: element `i` along such an axis is in place
-//! `places[i]`. Its numbers go to these places of address space that has no memory elsewhere, and are 0 there: what adds
-//! up along a long axis adds zeros. Only blocks that make elements of the small case run, and their results are those of
-//! the small case.
+//! `places[i]`. Its numbers go to these places of address space that has no memory elsewhere, and are 0 there: what
+//! adds up along a long axis adds zeros. Only blocks that make elements of the small case run, and their results are
+//! those of the small case.
 
 mod blocks;
 mod memory;
