@@ -128,7 +128,7 @@ impl Task {
             Address::Place(at) => self.arena.address(self.position(at.place), at.offset.0),
             Address::Working => self.arena.address(n, 0),
             Address::Error => self.arena.address(n + 1, 0),
-            Address::Part(..) | Address::Step => panic!("{address:?} in an executable's graph"),
+            Address::Part(_) | Address::Step => panic!("{address:?} in an executable's graph"),
         };
         (0..n).for_each(|position| self.arena.region(position).copy_from(self.regions[position]));
         for (kernel, launches) in &planned.kernels {

@@ -75,12 +75,14 @@ shapes! {
         qk_rope_head_dim 64 v_head_dim 128 n_routed_experts 64 num_experts_per_tok 6"
     "DeepSeek V2, rows, heads and groups" "deepseek_v2_groups" 6
         "first_k_dense_replace 0 hidden_size 5120 num_attention_heads 1 num_key_value_heads 1 q_lora_rank 96
-        kv_lora_rank 64 qk_nope_head_dim 128 qk_rope_head_dim 64 v_head_dim 128 n_routed_experts 16 n_group 8 topk_group 3 num_experts_per_tok 6"
+        kv_lora_rank 64 qk_nope_head_dim 128 qk_rope_head_dim 64 v_head_dim 128 n_routed_experts 16 n_group 8 topk_group 3
+        num_experts_per_tok 6"
     "DeepSeek V3, rows" "deepseek_v3" 6
         "first_k_dense_replace 0 hidden_size 7168 q_lora_rank 96 kv_lora_rank 64"
     "DeepSeek V3, heads, latents and experts" "deepseek_v3" 70
         "hidden_size 64 num_attention_heads 2 num_key_value_heads 2 q_lora_rank 1536 kv_lora_rank 512
-        qk_nope_head_dim 128 qk_rope_head_dim 64 v_head_dim 128 n_routed_experts 256 n_group 8 topk_group 4 num_experts_per_tok 8"
+        qk_nope_head_dim 128 qk_rope_head_dim 64 v_head_dim 128 n_routed_experts 256 n_group 8 topk_group 4
+        num_experts_per_tok 8"
     "DeepSeek V3, heads and YaRN" "deepseek_v3_yarn" 70
         "hidden_size 64 num_attention_heads 2 num_key_value_heads 2 qk_nope_head_dim 128 qk_rope_head_dim 64
         v_head_dim 128"

@@ -181,7 +181,7 @@ impl Stretched {
                     Storage::Operand(operand) => memory.address(operand as usize, at.offset.0),
                     Storage::Scratch => memory.address(scratch, at.offset.0),
                 },
-                Address::Part(member, offset) => memory.address(member as usize, offset),
+                Address::Part(member) => memory.address(member as usize, 0),
                 Address::Working => memory.address(working, 0),
                 Address::Error => memory.address(error, 0),
                 Address::Step => memory.address(step, 0),

@@ -3,11 +3,10 @@
 use super::super::arena::Arena;
 use super::super::updates::training;
 use super::{Axis, Stretched, Tensor};
-use crate::kernels::{Sources, StepNumbers};
+use crate::kernels::{MemberSum, Sources, StepNumbers};
 use pipe_distributed::collective::sum_up;
 use pipe_ir::graph::{Binary, DType, Op, TensorType, Unary};
 use pipe_ir::ids::NodeId;
-use pipe_ir::instruction::Collective;
 use pipe_ir::training::Optimizer;
 use pipe_ir::units::Bytes;
 use pipe_kernel_cases::Case;
@@ -333,8 +332,8 @@ fn table_gradients(sources: &mut Sources) -> Stretched {
     })
 }
 
-/// The same from gradients of many logits, which are added up over all tokens: blocks walk along these step by step, and
-/// each step is short.
+/// The same from gradients of many logits, which are added up over all tokens: blocks walk along these step by step,
+/// and each step is short.
 fn token_sums(sources: &mut Sources) -> Stretched {
     let axes = [Axis::new(17, TOKENS, VOCABULARY), Axis { size: VOCABULARY, places: vec![0, 100_000, VOCABULARY - 1] }];
     let mut made = of_graph(sources, "sums over tokens", &axes, |case| {
@@ -505,6 +504,7 @@ fn sums(sources: &mut Sources) -> Stretched {
     sum_up(DType::F32, (0..3).map(|member| arena.region(member)), [arena.region(3)].into_iter());
     let sum = decode(DType::F32, arena.region(3).bytes());
     let member = |before| Tensor { dtype: DType::F32, shape: vec![23], before, after: Some(sum.clone()) };
-    let launches = sources.together(Collective::AllReduce, DType::F32, Bytes(axis.size * 4), 3);
+    let sum_of_all = MemberSum { dtype: DType::F32, members: 3, to_one: false, bytes: (axis.size * 4) as usize };
+    let launches = vec![sources.member_sum(sum_of_all)];
     made_of("sums of replicas", axis, (parts.into_iter().map(member).collect(), launches, vec![]))
 }
