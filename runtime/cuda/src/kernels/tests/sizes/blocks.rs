@@ -34,7 +34,7 @@ impl Places {
 }
 
 /// Kernels with a thread for each element, which go on by as many elements as a grid has threads.
-const EACH: [&str; 6] = ["zero_", "adamw_", "lion_", "plain_", "momentum_", "add_3_to_"];
+const EACH: [&str; 7] = ["zero_", "adamw_", "lion_", "plain_", "momentum_", "muon_", "add_3_to_"];
 
 /// The places in the grid of the blocks that make these elements of the result; `inputs` has those of the operands.
 pub(super) fn blocks(name: &str, launch: &Launch, result: &Places, inputs: &[Places]) -> Vec<u64> {

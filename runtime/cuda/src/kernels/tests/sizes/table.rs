@@ -7,6 +7,8 @@ use crate::kernels::{MemberSum, Sources, StepNumbers};
 use pipe_distributed::collective::sum_up;
 use pipe_ir::graph::{Binary, DType, Op, TensorType, Unary};
 use pipe_ir::ids::NodeId;
+use pipe_ir::kernels::{Location, Storage};
+use pipe_ir::muon::Matrices;
 use pipe_ir::training::Optimizer;
 use pipe_ir::units::Bytes;
 use pipe_kernel_cases::Case;
@@ -54,6 +56,7 @@ pub(super) fn all() -> Vec<Make> {
         adamw,
         lion,
         sgd,
+        muon,
         squares,
         sums,
     ]
@@ -426,7 +429,7 @@ fn update(sources: &mut Sources, name: &str) -> Stretched {
     let training = training(optimizer);
     let part = |count: u64| {
         let bytes = 0..(count * 4) as usize;
-        let pieces = vec![Piece { bytes: bytes.clone(), decays: true }];
+        let pieces = vec![Piece { bytes: bytes.clone(), decays: true, second: bytes.len(), matrices: None }];
         UpdatedPart { from: 0, bytes, dtype: DType::F32, pieces }
     };
     let mut shapes = vec![vec![23], vec![23]];
@@ -439,11 +442,12 @@ fn update(sources: &mut Sources, name: &str) -> Stretched {
             Tensor { dtype: DType::F32, shape, before, after: None }
         })
         .collect();
-    let arena = Arena::new(vec![Bytes(23 * 4), Bytes(23 * 4), Bytes(n_state * 23 * 4)]);
+    let arena = Arena::new(vec![Bytes(23 * 4), Bytes(23 * 4), Bytes(n_state * 23 * 4), Bytes(8)]);
     for (position, tensor) in tensors.iter().enumerate() {
         arena.region(position).bytes_mut().copy_from_slice(&encode(DType::F32, tensor.before.iter().copied()));
     }
-    run_update(&part(23), (&training, None), 1, [0, 1, 2].map(|position| arena.region(position))).expect("an update");
+    let operands = [0, 1, 2, 3].map(|position| arena.region(position));
+    run_update(&part(23), (&training, None), 1, operands).expect("an update");
     for (position, tensor) in tensors.iter_mut().enumerate().filter(|(position, _)| *position != 1) {
         tensor.after = Some(decode(DType::F32, arena.region(position).bytes()));
     }
@@ -471,6 +475,37 @@ fn lion(sources: &mut Sources) -> Stretched {
 
 fn sgd(sources: &mut Sources) -> Stretched {
     update(sources, "sgd")
+}
+
+/// The direction of many small matrices, and the step along orthogonal ones, which are another operand here.
+fn muon(sources: &mut Sources) -> Stretched {
+    let axis = parameters();
+    let optimizer = Optimizer::Muon { momentum: 0.75, weight_decay: 0.5, beta1: 0.9, beta2: 0.95, epsilon: 1e-8 };
+    let training = training(optimizer);
+    let matrices = Matrices { dtype: DType::F32, count: axis.size, rows: 1, columns: 1 };
+    let bytes = 0..(axis.size * 4) as usize;
+    let piece = Piece { bytes: bytes.clone(), decays: true, second: 0, matrices: Some(matrices) };
+    let part = UpdatedPart { bytes, from: 0, dtype: DType::F32, pieces: vec![piece.clone()] };
+    let places = [3, 4].map(|operand| Location { place: Storage::Operand(operand), offset: Bytes::ZERO });
+    let launches = sources.matrices(&optimizer, (&part, &piece, matrices), (false, None), places).to_vec();
+    let step = StepNumbers::new(&training, 1).numbers();
+    let [p, g, m, orthogonal] =
+        [3, 5, 7, 11].map(|factor| (0..23).map(|nth| f64::from(nth * factor % 16) / 8.0).collect());
+    let (p, g, m, orthogonal): (Vec<f64>, Vec<f64>, Vec<f64>, Vec<f64>) = (p, g, m, orthogonal);
+    let towards = |m: &[f64]| -> Vec<f64> { m.iter().zip(&g).map(|(m, g)| 0.75 * m + 0.25 * g).collect() };
+    let momentum = towards(&m);
+    let direction = towards(&momentum);
+    let moved = p.iter().zip(&orthogonal).map(|(p, x)| step[1] * p - step[0] * matrices.factor() * x).collect();
+    let made = [
+        (p.clone(), Some(moved)),
+        (g.clone(), None),
+        (m, Some(momentum)),
+        (vec![0.0; 23], Some(direction)),
+        (orthogonal, None),
+    ];
+    let tensors = made.map(|(before, after)| Tensor { dtype: DType::F32, shape: vec![23], before, after });
+    let step = step.iter().flat_map(|number| number.to_ne_bytes()).collect();
+    made_of("muon", axis, (tensors.into(), launches, step))
 }
 
 /// The sum of the squares of all gradients.
