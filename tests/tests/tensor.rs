@@ -3,10 +3,10 @@
 
 use pipe_compiler::Request;
 use pipe_ir::instruction::{Collective, Instruction};
-use pipe_ir::program::Program;
+use pipe_ir::program::{Body, Program};
 use pipe_ir::text;
 use pipe_ir::value::ValueKind;
-use pipe_ir::verify::Verified;
+use pipe_ir::verify::{Verified, verify};
 use pipe_runtime::checkpoint::{resume, save, state, to_bytes};
 use pipe_tests::cases::{compile_text, read, root};
 use pipe_tests::layouts::verified as compiled;
@@ -350,4 +350,24 @@ fn exchanges_cannot_be_left_out() {
         program.devices[0].step.swap(places[0], places[1]);
     });
     assert!(!piece.is_empty());
+}
+
+/// Pieces of a task are judged together only where each of them is sound: values and nodes that are not there are told.
+#[test]
+fn pieces_without_their_values_and_nodes_are_refused() {
+    let group = verified(GPT, "devices 2 tensor 2 schedule 1f1b");
+    let n_values = group.program().values.len();
+    for value in 0..n_values {
+        let mut damaged = group.program().clone();
+        damaged.values.truncate(value);
+        assert!(verify(damaged).is_err(), "{value} of {n_values} values are enough");
+    }
+    let graphs = group.program().execs.iter().enumerate();
+    for (exec, _) in graphs.filter(|(_, exec)| matches!(&exec.body, Body::Graph(graph) if !graph.stores.is_empty())) {
+        let mut damaged = group.program().clone();
+        if let Body::Graph(graph) = &mut damaged.execs[exec].body {
+            graph.nodes.truncate(graph.stores[0].node.index());
+        }
+        assert!(verify(damaged).is_err(), "@{} stores what is not there", group.program().execs[exec].name());
+    }
 }

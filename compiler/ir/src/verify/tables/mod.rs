@@ -57,6 +57,7 @@ pub(super) fn check(program: &Program, report: &mut Report) {
         return;
     }
     let mut names = BTreeSet::new();
+    let mut are_sound = true;
     for (index, exec) in program.execs.iter().enumerate() {
         let place = Place::Exec(u32::try_from(index).unwrap_or(u32::MAX));
         let chunk = exec.chunk.map(|chunk| chunk.number);
@@ -65,10 +66,14 @@ pub(super) fn check(program: &Program, report: &mut Report) {
         }
         if let Err(message) = exec_row(program, &kept, exec) {
             report.error(place, message);
+            are_sound = false;
         }
     }
     stream::wholes(program, report);
-    pieces::check(program, report);
+    if are_sound {
+        // What pieces write together is judged by values and nodes that are there.
+        pieces::check(program, report);
+    }
     chunks::check(program, report);
     norm::check(program, report);
     if let Some(stage) = idle_stage(program) {
