@@ -25,6 +25,15 @@ impl Range {
             Self::Decay => (0.0..1.0).contains(&value),
         }
     }
+
+    /// What they must be, in words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Positive => "above 0",
+            Self::NotNegative => "0 or more",
+            Self::Decay => "0 or more, and below 1",
+        }
+    }
 }
 
 /// A number that an optimizer takes, beside the learning rate.

@@ -47,13 +47,23 @@ pub fn duration(milliseconds: f64) -> String {
     format!("{sign}{}", in_unit(each, 1000.0))
 }
 
+/// Operations that a time counts, where it is none, with how many of the first each is.
+const OPERATIONS: [(&str, f64); 5] = [("MFLOP", 1.0), ("GFLOP", 1e3), ("TFLOP", 1e6), ("PFLOP", 1e9), ("EFLOP", 1e12)];
+
+/// From this number on a larger unit is more legible.
+const MOST_OPERATIONS: f64 = 1e5;
+
 /// A time of a timeline: as [`duration`] if it is in milliseconds, in three digits if its unit has another name, and as
-/// [`number`] where costs are in units of their own.
+/// [`number`] where costs are in units of their own. Many operations are in a larger unit.
 pub fn time(value: f64, unit: Option<&str>) -> String {
-    match unit {
-        Some(MILLISECONDS) => duration(value),
-        Some(unit) => format!("{} {unit}", rounded(value)),
-        None => number(value),
+    let Some(unit) = unit else { return number(value) };
+    if unit == MILLISECONDS {
+        return duration(value);
+    }
+    let own = OPERATIONS.iter().position(|(name, _)| *name == unit).filter(|_| value >= MOST_OPERATIONS);
+    match own.map(|own| &OPERATIONS[own..]) {
+        Some(units) => in_unit(units.iter().map(|(name, size)| (*name, value * units[0].1 / size)), MOST_OPERATIONS),
+        None => format!("{} {unit}", rounded(value)),
     }
 }
 
@@ -191,6 +201,17 @@ mod tests {
         for (size, text) in sizes {
             assert_eq!(bytes(size), text);
         }
+    }
+
+    #[test]
+    fn many_operations_are_in_a_larger_unit() {
+        let counts = [(385.4, "385 MFLOP"), (99_999.0, "99999 MFLOP"), (131_210_530.0, "131 TFLOP")];
+        for (count, text) in counts {
+            assert_eq!(time(count, Some("MFLOP")), text);
+        }
+        assert_eq!(time(30_886.0, Some("TFLOP")), "30886 TFLOP");
+        assert_eq!(time(250_000.0, Some("TFLOP")), "250 PFLOP");
+        assert_eq!(time(250_000.0, None), "250000");
     }
 
     #[test]

@@ -155,6 +155,15 @@ pub fn problem(
         return Err(refuse(pipeline.span, "may live with the hosts", message, help));
     }
     let fixed = held(fixed, pipeline.span)?;
+    let cuts = |(name, least): (&'static str, u64)| Some((name, *fixed.get(name).filter(|value| **value >= least)?));
+    let whole_matrices = pipeline.whole_matrices();
+    if let Some((optimizer, (name, value))) =
+        whole_matrices.zip([("zero", 1), ("tensor", 2)].into_iter().find_map(cuts))
+    {
+        let message = format!("`{name}` is held at {value}, and `{optimizer}` updates whole matrices");
+        let help = format!("leave `{name}` out, or use `adamw`");
+        return Err(refuse(pipeline.span, "cuts matrices", message, &help));
+    }
     let of_jobs = [("expert", 1), ("recompute", 0), ("recompute", 2)]
         .map(|(name, value)| (name, Some(&value) == fixed.get(name)));
     let is_of_job = |name: &str| fixed.contains_key(name) && !of_jobs.contains(&(name, true));
@@ -171,7 +180,6 @@ pub fn problem(
         .saturating_mul(pipelines);
     let limits = pipeline.byte_limit().map(|(bytes, _)| bytes.least()).into_iter().chain([cluster.memory()]);
     let limit = request.device_memory.or(limits.min()).unwrap_or_default();
-    let whole_matrices = pipeline.whole_matrices();
     let Pipeline { name, span, .. } = pipeline;
     let (nothing, mut standard) = (Source { name: "std".to_owned(), text: String::new() }, Sources::default());
     Ok(Problem {

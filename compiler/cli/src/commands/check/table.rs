@@ -130,6 +130,8 @@ fn summary(report: &Report) -> Vec<Fact> {
     }
     if let (Some(peak), Some(devices)) = (figures.peak_activation, report.sizes.devices) {
         let microbatches = report.sizes.microbatches.unwrap_or_default() as usize;
+        // Of each of the pipelines side by side.
+        let devices = devices / report.sizes.data.unwrap_or(1).max(1) as usize;
         let certificate = figures.bound_activation.map(|bound| format!("certificate {}", number(bound)));
         // With stages of different sizes, the device that 1F1B fills most may be another one.
         let is_usual = report.activation.iter().all(|stage| stage.saved == 1.0);

@@ -306,7 +306,7 @@ fn numbers_of(call: &Call, fields: &[Field], values: &Known<'_>) -> Result<Vec<f
         None => default.ok_or_else(|| Box::new(signature.missing(field, call.span))),
         Some(argument) => match decimal(&argument.value, values)? {
             value if range.contains(value) => Ok(value),
-            value => Err(outside(argument.value.span, format!("`{field}` cannot be {value}"))),
+            value => Err(outside(argument.value.span, format!("`{field}` is {value}; it must be {}", range.words()))),
         },
     };
     let mut numbers = Vec::with_capacity(fields.len());
