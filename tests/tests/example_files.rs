@@ -283,7 +283,7 @@ fn what_does_not_feed_the_model_is_refused_with_numbers() {
         ("x = \"x.npy\", y = \"y.npy\", z = \"y.npy\"", "`z` has a file, and the model `classifier` has no data `z`"),
         ("x = \"x.csv\", y = \"y.npy\"", "`x.csv` for `x` is neither a `.npy` nor a `.safetensors` file"),
         ("x = \"x.npy\", y = \"y.npy\", x = \"x.npy\"", "`x` has two files"),
-        ("\"x.npy\"", "`x: f32[2,3]` of the model cannot come from a file of bytes"),
+        ("\"x.npy\"", "`x: f32[2,3]` of the model cannot come from a file of tokens"),
         ("\"d.safetensors\"(document = 0)", "`document = 0` is for files of tokens along one axis"),
         ("x = \"x.npy\", y = \"y.npy\" validation 0.001 every 1", "no example is left for the validation"),
         ("x = \"x.npy\", y = \"y.npy\" validation x = \"x.npy\" every 1", "`y: i32[2]` of the model has no file"),

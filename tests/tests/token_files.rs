@@ -77,7 +77,11 @@ fn what_is_no_file_of_tokens_is_refused() {
             [vec![0; 100], vec![255, 1]].concat(),
             "holds the token 511, but the model indexes a table of 256 rows",
         ),
-        ("below.npy", npy("<i4", "(20,)", &[255; 80]), "holds the token -1, but the model indexes a table of 256 rows"),
+        (
+            "below.npy",
+            npy("<i4", "(20,)", &[255; 80]),
+            "holds a number that is no token: it is below 0, or above 2147483647",
+        ),
         (
             "floats.npy",
             npy("<f4", "(20,)", &[0; 80]),

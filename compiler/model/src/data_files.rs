@@ -21,7 +21,7 @@ pub(crate) fn unfilled(model: &Model, pipeline: &Pipeline) -> Option<Diagnostic>
     let found = match (training.document, training.data.has_examples()) {
         (Some(token), true) => Some(no_documents(token, &training.data, span?)),
         (None, true) => unfilled_by_examples(model, &training.data, span?),
-        (document, false) => span.and_then(|span| unfilled_by_tokens(model, document, span)),
+        (document, false) => span.and_then(|span| unfilled_by_tokens(model, document, (&training.data, span))),
     };
     found.or_else(of_validation)
 }
@@ -66,9 +66,9 @@ fn unfilled_by_examples(model: &Model, source: &DataSource, span: Span) -> Optio
     Some(error("one is missing", message).help(format!("name it: `{name} = \"{name}.npy\"`")))
 }
 
-/// Data that a file of bytes does not fill: it has tokens, and targets one byte on; and where documents end, what tells
-/// them apart.
-fn unfilled_by_tokens(model: &Model, document: Option<u32>, span: Span) -> Option<Diagnostic> {
+/// Data that a file of bytes or tokens does not fill: it has tokens, and targets one on; and where documents end, what
+/// tells them apart.
+fn unfilled_by_tokens(model: &Model, document: Option<u32>, (source, span): (&DataSource, Span)) -> Option<Diagnostic> {
     let of_documents = |tensor: &DataTensor| {
         let is_known = match tensor.name.as_str() {
             "starts" | "positions" => tensor.ty.dtype == DType::I32,
@@ -111,11 +111,11 @@ fn unfilled_by_tokens(model: &Model, document: Option<u32>, span: Span) -> Optio
             || tensor.is_key()
     };
     let DataTensor { name, ty } = model.data.iter().find(|tensor| !is_filled(tensor))?;
+    let label = if matches!(source, DataSource::Tokens(_)) { "a file of tokens" } else { "a file of bytes" };
     let message = format!(
-        "`{name}: {ty}` of the model cannot come from a file of bytes: those fill `tokens` and `targets`, \
-         i32[rows, sequence]"
+        "`{name}: {ty}` of the model cannot come from {label}: those fill `tokens` and `targets`, i32[rows, sequence]"
     );
-    let error = Diagnostic::error(Code::UnusableData, span, "a file of bytes", message);
+    let error = Diagnostic::error(Code::UnusableData, span, label, message);
     Some(error.label(model.span, "this model").help(
         "name a file with a row for each example for each of them, as `data images = \"x.npy\", labels = \"y.npy\"`; \
          or `data synthetic`, which fills every tensor",

@@ -128,9 +128,11 @@ impl<'a> Opening<'a> {
             return Ok(tokens);
         }
         let (largest, is_below) = tokens.extremes(path)?;
-        if is_below || u64::try_from(largest).is_ok_and(|largest| largest >= vocabulary) {
-            let token = if is_below { -1 } else { largest };
-            return Err(DataError::OutsideVocabulary { path: path.clone(), unit, token, vocabulary });
+        if is_below {
+            return Err(DataError::NoToken { path: path.clone() });
+        }
+        if u64::try_from(largest).is_ok_and(|largest| largest >= vocabulary) {
+            return Err(DataError::OutsideVocabulary { path: path.clone(), unit, token: largest, vocabulary });
         }
         Ok(tokens)
     }

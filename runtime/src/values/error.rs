@@ -62,10 +62,16 @@ pub enum DataError {
         path: PathBuf,
         /// What it is of.
         unit: &'static str,
-        /// The largest one, or one below 0.
+        /// The largest one.
         token: i32,
         /// Rows of the smallest table.
         vocabulary: u64,
+    },
+    /// A number of the file is no token of any model.
+    #[error("{path} holds a number that is no token: it is below 0, or above {}", i32::MAX)]
+    NoToken {
+        /// Which file.
+        path: PathBuf,
     },
     /// No token of the model ends a document.
     #[error("documents end with the token {token}, but the model indexes a table of {vocabulary} rows with tokens")]

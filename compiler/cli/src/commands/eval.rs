@@ -111,12 +111,13 @@ impl Report {
         }
         page += &format!("  weights     {}{trained}\n", self.weights);
         let (unit, tokens) = match self.has_examples {
-            true => ("examples", String::new()),
-            false => ("windows", format!("{} tokens, ", grouped(self.tokens))),
+            true => ("example", String::new()),
+            false => ("window", format!("{} tokens, ", grouped(self.tokens))),
         };
         let windows = match (self.windows, self.windows_of_data) {
-            (Some(read), Some(all)) if read == all => format!("all {} {unit}, ", grouped(all)),
-            (Some(read), Some(all)) => format!("{} of {} {unit}, ", grouped(read), grouped(all)),
+            (Some(1), Some(1)) => format!("the only {unit}, "),
+            (Some(read), Some(all)) if read == all => format!("all {} {unit}s, ", grouped(all)),
+            (Some(read), Some(all)) => format!("{} of {} {unit}s, ", grouped(read), grouped(all)),
             _ => String::new(),
         };
         let took = duration(1e3 * self.seconds);

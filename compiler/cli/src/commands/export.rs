@@ -36,6 +36,9 @@ pub(crate) struct Arguments {
     /// Also write the optimizer state, to `optimizer.safetensors`
     #[arg(long)]
     optimizer: bool,
+    /// Prints nothing but errors
+    #[arg(long, short)]
+    quiet: bool,
 }
 
 /// Naming schemes.
@@ -78,6 +81,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Outcome, Failure> {
     let dtype = arguments.dtype.map(ExportDType::from);
     let written = weights::export(&state, &arguments.output, dtype, arguments.shard.0, arguments.optimizer);
     let Exported { files, tensors, bytes: size, dtype } = written.map_err(|error| usage(&error))?;
+    if arguments.quiet {
+        return Ok(Outcome::Accepted);
+    }
     print(&format!(
         "{} of step {}: {tensors} tensors, {} as {dtype}\n  {}\n",
         arguments.output.display(),

@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(crate) struct Evaluated {
     /// Mean over the microbatches that count.
     pub(crate) loss: f64,
-    /// Tokens of these microbatches.
+    /// Tokens that were read for these microbatches.
     pub(crate) tokens: u64,
     /// Steps that were done.
     pub(crate) steps: u64,
@@ -27,7 +27,11 @@ pub(crate) fn evaluate(run: &mut Run, order: Option<&InOrder>, steps: u64, shown
     let n_slices = u64::from(run.program().n_slices.max(1));
     let microbatches = u64::from(run.program().microbatches_of_step()) / n_slices;
     let counted = order.map_or(steps.saturating_mul(microbatches), InOrder::counted);
-    let tokens = tokens_per_step(run.program()) / microbatches.max(1);
+    let of_microbatch = tokens_per_step(run.program()) / microbatches.max(1);
+    // A file with fewer windows than a microbatch has rows is read more than once, and counted once.
+    let tokens = order.map_or(counted.saturating_mul(of_microbatch), |order| {
+        order.read().saturating_mul(of_microbatch / order.rows.max(1))
+    });
     let (mut sum, mut count) = (0.0, 0_u64);
     let bar = if shown && std::io::stderr().is_terminal() { ProgressBar::new(steps) } else { ProgressBar::hidden() };
     for step in 0..steps {
@@ -40,7 +44,7 @@ pub(crate) fn evaluate(run: &mut Run, order: Option<&InOrder>, steps: u64, shown
         }
     }
     bar.finish_and_clear();
-    Ok(Evaluated { loss: sum / count.max(1) as f64, tokens: counted.saturating_mul(tokens), steps })
+    Ok(Evaluated { loss: sum / count.max(1) as f64, tokens, steps })
 }
 
 /// What a run is evaluated with, between its steps.

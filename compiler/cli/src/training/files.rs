@@ -60,6 +60,9 @@ fn refused(error: &DataError, folder: &Path, (span, tokenizer): Spans) -> Diagno
         DataError::OutsideVocabulary { unit: "byte", .. } => {
             ("a byte has no row", "give the model a table of 256 rows")
         }
+        DataError::NoToken { .. } => {
+            ("a number is no token", "tokens count from 0: leave out what marks padding, such as -1 or -100")
+        }
         DataError::NoEnd { .. } => ("no token ends a document", "name the token that ends each document of this file"),
         DataError::OutsideVocabulary { .. } => ("a token has no row", "give the model a table of more rows"),
         DataError::Unfit { help, .. } => {

@@ -13,6 +13,9 @@ use std::ops::RangeInclusive;
 /// What is read of a file: `model_type` is one of these.
 pub const FAMILIES: [&str; 8] = ["gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe"];
 
+/// Types of transformers whose names are much like these, but whose layers are others.
+const OTHERS: [&str; 3] = ["ministral", "mllama", "pixtral"];
+
 /// Widths and numbers of heads that are accepted, so that products stay countable.
 pub(super) const SIZES: RangeInclusive<u64> = 1..=1 << 20;
 /// Widths of feed-forwards, numbers of symbols, positions and experts that are accepted, likewise.
@@ -97,7 +100,7 @@ impl<'t> Reader<'t> {
                 Diagnostic::error(Code::UnusableConfig, self.object.start(), "no `model_type` in here", message);
             let near = suggest::closest("model_type", self.object.keys());
             let Some(near) = near else {
-                return Err(Diagnostic { help: suggest::help("", known.iter().copied()), ..error });
+                return Err(error.help(listed(known)));
             };
             let edit = self.object.key(near).map(|span| Edit { span, text: "model_type".to_owned() });
             return Err(error.help(format!("there is `{near}`: did you mean `model_type`?")).edit_with(edit));
@@ -112,13 +115,12 @@ impl<'t> Reader<'t> {
                 return error
                     .help("write `train { .. }` in the pipeline: then the model itself is checked, and can run");
             }
+            let Some(meant) = misspelt(name, known).filter(|_| written.text.starts_with('"')) else {
+                return error.help(listed(known));
+            };
             let inside =
                 Span { start: written.span.start + 1, end: written.span.end.saturating_sub(1), ..written.span };
-            if written.text.starts_with('"') {
-                error.suggest(inside, name, known.iter().copied())
-            } else {
-                Diagnostic { help: suggest::help(name, known.iter().copied()), ..error }
-            }
+            error.help(format!("did you mean `{meant}`? {}", listed(known))).edit(inside, meant)
         })
     }
 
@@ -312,6 +314,22 @@ impl<'t> Reader<'t> {
         let error = Diagnostic::error(Code::UnusableConfig, span, "this value", message);
         self.found.push(error.help(help));
     }
+}
+
+/// The types that are known, and those that are with `train`.
+fn listed(known: &[&str]) -> String {
+    let named = |names: &mut dyn Iterator<Item = &str>| names.map(|name| format!("`{name}`")).collect::<Vec<_>>();
+    let more = named(&mut super::GRAPHS.into_iter().filter(|name| !known.contains(name))).join(", ");
+    let all = named(&mut known.iter().copied()).join(", ");
+    if more.is_empty() { format!("known are {all}") } else { format!("known are {all}, and with `train` also {more}") }
+}
+
+/// The type that was meant by a name that is the type of no other architecture: `gemma2` is not a misspelt `gemma`.
+fn misspelt<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+    let meant = suggest::closest(name, known.iter().copied())?;
+    let digits = |name: &str| name.chars().filter(char::is_ascii_digit).collect::<String>();
+    let is_other = OTHERS.contains(&name) || digits(name) != digits(meant) || name.starts_with(meant);
+    (!is_other).then_some(meant)
 }
 
 /// A value in a message: not more of it than one can read.

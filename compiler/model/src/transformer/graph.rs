@@ -357,7 +357,14 @@ impl Reader<'_> {
         arguments.set("epsilon", epsilon);
         let rotated = match family {
             "deepseek_v2" | "deepseek_v3" => self.whole(&["qk_rope_head_dim"], 64, SIZES),
-            _ => config.head_dim,
+            _ => {
+                let width = config.head_dim;
+                if width % 2 == 1 {
+                    let message = format!("a head is {width} wide; pairs of its elements rotate, so it must be even");
+                    self.refuse(&["head_dim", "num_attention_heads", "hidden_size"], message);
+                }
+                width
+            }
         };
         self.rotation(&mut arguments, (if family == "mixtral" { 1e6 } else { 1e4 }, rotated));
         arguments

@@ -5,17 +5,44 @@
 
 use super::families::Reader;
 use super::graph::{Arguments, exact};
+use pipe_syntax::diagnostic::{Code, Diagnostic};
 use serde_json::{Map, Value};
 
 /// Where newer and older files say it.
 const KEYS: [&str; 2] = ["rope_parameters", "rope_scaling"];
 
 impl Reader<'_> {
-    /// The key that is there, and what it holds.
+    /// The key that is there, and what it holds; what both hold where both are there.
     fn rotation_of_file(&self) -> (&'static str, Map<String, Value>) {
-        let key = KEYS.into_iter().find(|key| self.object.get(&[key]).is_some());
-        let own = key.and_then(|key| serde_json::from_str(self.object.get(&[key])?.1.text).ok());
-        (key.unwrap_or(KEYS[0]), own.unwrap_or_default())
+        let held = KEYS.map(|key| self.rotation_of(key));
+        let key = KEYS.into_iter().zip(&held).find(|(_, own)| own.is_some()).map_or(KEYS[0], |(key, _)| key);
+        // Where both have something, they have the same.
+        (key, held.into_iter().flatten().flatten().collect())
+    }
+
+    fn rotation_of(&self, key: &str) -> Option<Map<String, Value>> {
+        let (_, written) = self.object.get(&[key])?;
+        Some(serde_json::from_str(written.text).unwrap_or_default())
+    }
+
+    /// Rule: where both keys are there, they say the same. Versions of transformers differ in which one they take.
+    fn one_rotation(&mut self) {
+        let [Some(newer), Some(older)] = KEYS.map(|key| self.rotation_of(key)) else { return };
+        // Only the newer one has to hold the base.
+        let same = |name: &str| match (newer.get(name), older.get(name)) {
+            (Some(one), Some(other)) => is_same(one, other),
+            (one, other) => name == "rope_theta" || one.is_none() && other.is_none(),
+        };
+        let names = newer.keys().chain(older.keys()).filter(|name| !matches!(name.as_str(), "rope_type" | "type"));
+        let differs = (kind(&newer) != kind(&older)).then_some("rope_type");
+        let Some(name) = differs.or_else(|| names.map(String::as_str).find(|name| !same(name))) else { return };
+        let [newer, older] = KEYS.map(|key| self.object.get(&[key]).map(|(_, written)| written.span));
+        let (Some(newer), Some(older)) = (newer, older) else { return };
+        let message = format!("`rope_parameters` and `rope_scaling` do not say the same: `{name}` differs");
+        let error = Diagnostic::error(Code::UnusableConfig, older, "this one", message);
+        let help =
+            "versions of transformers differ in which one they take: keep the one that the model was trained with";
+        self.found.push(error.label(newer, "and this one").help(help));
     }
 
     /// One of its numbers.
@@ -26,12 +53,17 @@ impl Reader<'_> {
     /// What a model of `std.models.llama` takes for it. `theta` stands where the file says nothing, and `width`
     /// elements of a head rotate.
     pub(super) fn rotation(&mut self, arguments: &mut Arguments, (theta, width): (f64, u64)) {
+        self.one_rotation();
         let (key, own) = self.rotation_of_file();
         let of = |name: &str| own.get(name).and_then(Value::as_f64);
         let written = self.number("rope_theta", theta);
         let theta = of("rope_theta").map_or(written, exact);
+        if theta.to_f64() <= 0.0 {
+            let key = if own.contains_key("rope_theta") { key } else { "rope_theta" };
+            return self.refuse(&[key], format!("`rope_theta` is {}; it must be above 0", theta.to_f64()));
+        }
         arguments.set("theta", theta);
-        let kind = own.get("rope_type").or_else(|| own.get("type")).and_then(Value::as_str).unwrap_or("default");
+        let kind = kind(&own);
         let numbers: Vec<(&str, Option<f64>)> = match kind {
             "default" => return,
             // All frequencies, as if none turned fast enough to stay.
@@ -60,6 +92,19 @@ impl Reader<'_> {
                 }
             }
         }
+    }
+}
+
+/// By which rule.
+fn kind(own: &Map<String, Value>) -> &str {
+    own.get("rope_type").or_else(|| own.get("type")).and_then(Value::as_str).unwrap_or("default")
+}
+
+/// Whether two values are the same, however numbers are written.
+fn is_same(one: &Value, other: &Value) -> bool {
+    match (one.as_f64(), other.as_f64()) {
+        (Some(one), Some(other)) => one.total_cmp(&other).is_eq(),
+        _ => one == other,
     }
 }
 

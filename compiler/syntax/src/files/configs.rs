@@ -1,6 +1,6 @@
 //! The `config.json` files that the pipelines of the root file name.
 
-use super::{Path, Reader, resolve, shown};
+use super::{Path, Reader, resolve, shown, with_reach};
 use crate::ast::{Call, Declaration, PipelineItem};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::source::FileId;
@@ -69,7 +69,7 @@ impl Reader<'_> {
     fn config(&mut self, root: &Path, call: &Call) -> Result<(FileId, String), Box<Diagnostic>> {
         let path = crate::ast::ImportPath::Relative(call.name.text.clone());
         let fail = |message: String| Diagnostic::error(Code::ImportFailed, call.name.span, "named here", message);
-        let path = resolve(root, &path).map_err(|reason| Box::new(fail(reason)))?;
+        let path = resolve(root, &path).map_err(|reason| Box::new(with_reach(fail(reason))))?;
         let source = self.fetch(&path).map_err(|reason| {
             let error = fail(format!("`{}` cannot be read: {reason}", shown(&path)));
             Box::new(error.help("paths are relative to the folder of the file that names them"))

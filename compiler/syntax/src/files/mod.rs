@@ -167,7 +167,10 @@ impl Reader<'_> {
     fn import(&mut self, importer: &Path, import: &ast::Import) {
         let path = match resolve(importer, &import.path) {
             Ok(path) => path,
-            Err(reason) => return self.fail(Code::ImportFailed, import.span, "this path", reason),
+            Err(reason) => {
+                let error = Diagnostic::error(Code::ImportFailed, import.span, "this path", reason);
+                return self.errors.push(with_reach(error));
+            }
         };
         match self.seen.get(&path) {
             Some(true) => return,
@@ -251,6 +254,14 @@ fn resolve(importer: &Path, import: &ast::ImportPath) -> Result<Path, String> {
         return Err(format!("`{written}` names no file"));
     }
     Ok(Path::Relative(folders.join("/")))
+}
+
+/// What helps a path that [`resolve`] refuses because it leads out.
+fn with_reach(error: Diagnostic) -> Diagnostic {
+    if !error.message.contains(" leaves the folder ") {
+        return error;
+    }
+    error.help("put what it names, or a link to it, into that folder or one below; then write the path from there")
 }
 
 impl Files {

@@ -1,6 +1,6 @@
 //! Numbers from files: `let tokens = numbers "tokens.txt"`.
 
-use super::{Path, Reader, resolve, shown};
+use super::{Path, Reader, resolve, shown, with_reach};
 use crate::ast::{Declaration, Expr, ExprKind, File, ImportPath, Name};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::parse::parse_number;
@@ -38,7 +38,7 @@ impl Reader<'_> {
     fn numbers_of(&self, importer: &Path, named: &Name) -> Result<Vec<Expr>, Box<Diagnostic>> {
         let fail = |code, message: String| Box::new(Diagnostic::error(code, named.span, "named here", message));
         let path = resolve(importer, &ImportPath::Relative(named.text.clone()));
-        let path = path.map_err(|reason| fail(Code::ImportFailed, reason))?;
+        let path = path.map_err(|reason| Box::new(with_reach(*fail(Code::ImportFailed, reason))))?;
         let name = shown(&path);
         let source = self.fetch(&path).map_err(|reason| {
             let error = fail(Code::ImportFailed, format!("`{name}` cannot be read: {reason}"));

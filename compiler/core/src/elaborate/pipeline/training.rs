@@ -108,6 +108,7 @@ pub(super) fn training(
         let error = *outside(place, format!("{message} {over} steps, and the run has {steps}{whole}"));
         report.add(match room {
             0 => error.help("a shorter warm-up leaves steps for it"),
+            1 => error.help("it can decay over one step").edit(place, "1"),
             _ => error.help(format!("it can decay over {room} steps at most")).edit(place, room.to_string()),
         });
     }

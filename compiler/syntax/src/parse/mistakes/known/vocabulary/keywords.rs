@@ -13,7 +13,7 @@ use pest::Parser;
 pub(in crate::parse::mistakes) const SPELLING: &[Detector] = &[capital, misspelt, no_value];
 /// Those that know what stands where.
 pub(in crate::parse::mistakes) const DETECTORS: &[Detector] =
-    &[synonym, misspelt_before, weight_decay, value, misplaced, superfluous];
+    &[synonym, misspelt_before, weight_decay, validation, value, misplaced, superfluous];
 
 /// Words that others have for a keyword.
 const SYNONYMS: &[(Within, &[&str], &str)] = &[
@@ -233,6 +233,19 @@ fn weight_decay(view: &View<'_>) -> Option<Mistake> {
     })
 }
 
+/// `validation 0.1` and nothing behind it.
+fn validation(view: &View<'_>) -> Option<Mistake> {
+    let first = view.first_of_line(view.at.checked_sub(1)?);
+    let ends = view.begins_line(view.at) || matches!(view.word(0), "" | "}");
+    (view.token(first) == "validation" && view.expects(&[Rule::kw_every]) && ends).then(|| {
+        let end = view.range(-1).end;
+        let line = view.slice(first, view.at - 1);
+        Mistake::new(end..end, "`every` is missing here", "`validation` does not say after how many steps it comes")
+            .help(format!("write `{line} every 100`"))
+            .insert(end, " every 100")
+    })
+}
+
 /// What stands at a place that knows few words: what it is called, words of others for them, and help.
 type Values = (&'static [Rule], &'static str, &'static [(&'static str, &'static str)], &'static str);
 
@@ -334,6 +347,12 @@ fn value(view: &View<'_>) -> Option<Mistake> {
             "decay",
             &[("cos", "cosine"), ("line", "linear"), ("lin", "linear")],
             "the learning rate falls along a line (`linear`) or half a `cosine`",
+        ),
+        (
+            &[Rule::decayed],
+            "kind of weights",
+            &[("matrix", "matrices"), ("weights", "matrices"), ("kernels", "matrices")],
+            "the only kind are those with two dimensions or more",
         ),
         (
             &[Rule::kw_synthetic],
