@@ -371,3 +371,17 @@ fn pieces_without_their_values_and_nodes_are_refused() {
         assert!(verify(damaged).is_err(), "@{} stores what is not there", group.program().execs[exec].name());
     }
 }
+
+/// A member has some of the experts, and counts as many of their operations.
+#[test]
+fn experts_are_divided_in_predictions() {
+    let flops = |lines: &str| {
+        let program = verified(EXPERTS, lines);
+        program.program().execs.iter().map(|exec| exec.flops).sum::<u64>()
+    };
+    for schedule in ["1f1b", "zb_h1"] {
+        let one = flops(&format!("devices 2 schedule {schedule}"));
+        let two = flops(&format!("devices 2 tensor 2 schedule {schedule}"));
+        assert!(two * 10 < one * 7, "{schedule}: {two} of {one}");
+    }
+}

@@ -33,6 +33,7 @@ pub use stages::{Kinds, StageRequest, pieces, saved_bytes, stage_set, stages, sy
 
 use pipe_ir::graph::{DType, TensorType};
 use pipe_ir::ids::NodeId;
+use pipe_ir::program::Body;
 use pipe_ir::value::{DROPOUT, Init, Split};
 use pipe_schedule::schedule::Schedule;
 use pipe_schedule::stage_graph::StageGraph;
@@ -106,6 +107,13 @@ pub fn stage_set_of(files: &Files, elaborated: &Elaborated, kinds: &[Kinds]) -> 
     };
     set.model = Some(digest);
     set.members = members;
+    if members > 1 {
+        for exec in &mut set.execs {
+            if let Body::Graph(graph) = &exec.body {
+                exec.flops = graph::flops::of_member(&set.values, &exec.operands, graph);
+            }
+        }
+    }
     match schedule.window.as_ref().and_then(|window| shared(window, &set)) {
         Some(error) => Err(vec![error]),
         None => Ok(set),

@@ -2,8 +2,12 @@
 //! element that is computed or added up, 5 per element of a normalisation or a soft-maximum, and of
 //! the scores of attention that are seen. Views, copies and conversions count nothing.
 
-use pipe_ir::graph::{Node, Op, TensorType};
+use pipe_ir::graph::{Graph, Node, Op, TensorType};
+use pipe_ir::ids::NodeId;
 use pipe_ir::kernels;
+use pipe_ir::program::Operand;
+use pipe_ir::units::Bytes;
+use pipe_ir::value::Value;
 
 /// Operations of one node.
 pub(crate) fn of_node(nodes: &[Node], node: &Node) -> u64 {
@@ -57,4 +61,36 @@ fn attention(nodes: &[Node], node: &Node, (causal, window): (bool, Option<u64>),
 /// Operations of all nodes.
 pub(crate) fn flops(nodes: &[Node]) -> u64 {
     nodes.iter().fold(0, |sum, node| sum.saturating_add(of_node(nodes, node)))
+}
+
+/// The same of a member of a device, which has some of the matrices of routed products. Which rows are routed to them
+/// is known in a run only: all members count as many.
+pub(crate) fn of_member(values: &[Value], operands: &[Operand], graph: &Graph) -> u64 {
+    let members = |operand: u32, offset: Bytes| {
+        let value = values.get(operands.get(operand as usize)?.value.index())?;
+        let split = value.tensors.iter().find(|slot| slot.offset == offset)?.split?;
+        (split.axis == 0).then_some(split.members)
+    };
+    let members_of = |id: NodeId, node: &Node| match node.op {
+        Op::RoutedMatMul { .. } => match graph.node(source(graph, node.inputs[1])).op {
+            Op::Input { operand, offset } => members(operand, offset),
+            _ => None,
+        },
+        Op::RoutedMatMulGrad => {
+            let mut stores = graph.stores.iter().filter(|store| source(graph, store.node) == id);
+            stores.find_map(|store| members(store.operand, store.offset))
+        }
+        _ => None,
+    };
+    (0..).map(NodeId).zip(&graph.nodes).fold(0, |sum: u64, (id, node)| {
+        sum.saturating_add(of_node(&graph.nodes, node) / members_of(id, node).unwrap_or(1).max(1))
+    })
+}
+
+/// The node that a node is, in another arrangement or precision.
+fn source(graph: &Graph, mut id: NodeId) -> NodeId {
+    while let Node { op: Op::Convert | Op::Reshape | Op::Transpose { .. } | Op::Vary, inputs, .. } = graph.node(id) {
+        id = inputs[0];
+    }
+    id
 }

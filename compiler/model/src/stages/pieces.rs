@@ -5,7 +5,7 @@
 //! anyway, or in a value that lives from piece to piece. Views are seen again through their sources.
 
 use crate::graph::bundle::{Bundle, add_value};
-use crate::graph::flops::flops;
+use crate::graph::flops::of_member;
 use pipe_ir::graph::{Class, Graph, Node, Op, Store, TensorType};
 use pipe_ir::ids::{NodeId, ValueId};
 use pipe_ir::instruction::Collective;
@@ -37,7 +37,7 @@ pub fn pieces(exec: &Exec, members: u32, values: &mut Vec<Value>) -> Option<Piec
     let mut cutting = Cutting { exec, graph, members: members.into(), levels, places: BTreeMap::new() };
     let made = cutting.place(values);
     let count = cutting.levels.count;
-    let execs = (0..count).map(|level| cutting.piece(level)).collect();
+    let execs = (0..count).map(|level| cutting.piece(level, values)).collect();
     let of = |level: u32, which: fn(&Made) -> u32| {
         made.iter().filter(|one| which(one) == level).map(|one| one.value).collect::<Vec<_>>()
     };
@@ -229,7 +229,7 @@ impl Cutting<'_> {
         (add_value(values, value), collective)
     }
 
-    fn piece(&self, level: u32) -> Exec {
+    fn piece(&self, level: u32, values: &[Value]) -> Exec {
         let mut writing =
             Writing { cutting: self, level, graph: Graph::default(), operands: Vec::new(), images: BTreeMap::new() };
         for index in 0..self.graph.nodes.len() {
@@ -246,7 +246,7 @@ impl Cutting<'_> {
             }
         }
         let Writing { graph, operands, .. } = writing;
-        let flops = flops(&graph.nodes);
+        let flops = of_member(values, &operands, &graph);
         let piece = Some(Piece { number: level, count: self.levels.count });
         Exec { piece, operands, body: Body::Graph(graph), flops, ..self.exec.clone() }
     }
