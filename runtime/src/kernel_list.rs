@@ -110,7 +110,7 @@ fn of_matrices(matrices: Matrices) -> Vec<(&'static str, String, Work)> {
     let what = |does: &str| format!("{does} of {count} x {rows} x {columns} of {dtype}");
     let kernels = matrices.orthogonalization(0).kernels.into_iter();
     let kernels = kernels.map(|kernel| (kernel.kind(), kernel.to_string(), Work::of(Amount::of(&kernel))));
-    let first = ("optimizer", what("momentum"), Work::of(Amount::of_towards(matrices)));
-    let last = ("optimizer", what("step"), Work::of(Amount::of_along(matrices)));
+    let first = ("optimizer", what("momentum"), Work::of(Amount::of_muon_momentum(matrices)));
+    let last = ("optimizer", what("step"), Work::of(Amount::of_muon_step(matrices)));
     std::iter::once(first).chain(kernels).chain([last]).collect()
 }

@@ -146,8 +146,8 @@ fn clipped_gradients_and_masks_agree() {
     }
 }
 
-/// Whole matrices are made orthogonal: also those of replicas, with gradients that are clipped, and beside the old
-/// weights.
+/// Muon learns on GPUs what it learns on the processor: with replicas, with clipped gradients, and with two versions of
+/// the weights.
 #[test]
 fn orthogonal_steps_agree() {
     let of = |devices: u32, line: &str| {

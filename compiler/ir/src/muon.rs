@@ -1,8 +1,8 @@
-//! Matrices that an optimizer changes as a whole: Muon makes the direction of a step orthogonal.
+//! Muon: orthogonalizes the momentum of each matrix by Newton-Schulz iterations (arXiv 2502.16982).
 //!
-//! Newton-Schulz iterations need products of matrices only, so that they are a tensor graph whose kernels every device
-//! has already. The numbers are those of `torch.optim.Muon`, which rounds to bfloat16 in between; here all of them stay
-//! in the type of the weights.
+//! The iterations are matrix products, so they are a tensor graph and use the kernels that every device already has.
+//! Coefficients and epsilon are those of `torch.optim.Muon`. PyTorch iterates in bfloat16, pipec in the type of the
+//! weights.
 
 use crate::graph::{Binary, DType, Graph, Op, Store, TensorType, Unary};
 use crate::ids::NodeId;
@@ -11,23 +11,22 @@ use crate::units::Bytes;
 use crate::value::{TensorSlot, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Iterations that make a matrix orthogonal.
+/// Newton-Schulz iterations of an update.
 const ITERATIONS: usize = 5;
 
-/// Of an iteration `X <- a X + (b G + c G G) X`, where `G = X Xᵀ` (K. Jordan, Muon: An optimizer for hidden layers in
-/// neural networks, 2024).
+/// a, b and c of the iteration `X <- a X + (b G + c G G) X`, where `G = X Xᵀ` (K. Jordan, Muon: An optimizer for
+/// hidden layers in neural networks, 2024).
 const COEFFICIENTS: [f64; 3] = [3.4445, -4.775, 2.0315];
 
-/// The least that a matrix is divided by, to begin with.
+/// Lower bound of the norm that a matrix is divided by before the first iteration.
 const EPSILON: f64 = 1e-7;
 
-/// Matrices of equal shape, one behind the other: what a tensor with two axes is, or one with three, the first of which
-/// counts them.
+/// A batch of matrices of equal shape, contiguous in memory: a tensor `[rows, columns]` or `[count, rows, columns]`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Matrices {
     /// Type of the elements.
     pub dtype: DType,
-    /// How many there are.
+    /// Number of matrices.
     pub count: u64,
     /// Rows of each.
     pub rows: u64,
@@ -35,21 +34,21 @@ pub struct Matrices {
     pub columns: u64,
 }
 
-/// What makes matrices orthogonal, on a buffer of scratch.
+/// Kernels that orthogonalize a batch of matrices in a scratch buffer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Orthogonalization {
-    /// In their order.
+    /// In launch order.
     pub kernels: Vec<Kernel>,
-    /// Where the matrices begin in the scratch.
+    /// Offset of the input matrices in the scratch buffer.
     pub from: Bytes,
-    /// Where the orthogonal ones begin.
+    /// Offset of the orthogonalized matrices in the scratch buffer.
     pub to: Bytes,
-    /// All that is needed of the scratch.
+    /// Size of the scratch buffer.
     pub scratch: Bytes,
 }
 
 impl Matrices {
-    /// What a tensor of this type is. `None` if it is no matrix, or has a single row or column.
+    /// The matrices of a tensor of this type. `None` if it has not two or three axes, or has a single row or column.
     pub fn of(ty: &TensorType) -> Option<Self> {
         let (count, rows, columns) = match *ty.shape {
             [rows, columns] => (1, rows, columns),
@@ -59,32 +58,32 @@ impl Matrices {
         (rows > 1 && columns > 1).then_some(Self { dtype: ty.dtype, count, rows, columns })
     }
 
-    /// All of them.
+    /// Elements of all matrices.
     pub fn elements(&self) -> u64 {
         self.count * self.rows * self.columns
     }
 
-    /// Bytes of all of them.
+    /// Bytes of all matrices.
     pub fn bytes(&self) -> Bytes {
         Bytes(self.elements() * self.dtype.bytes().0)
     }
 
-    /// What the learning rate is multiplied with, so that a step changes as much as one of AdamW, and rate and decay
-    /// can be the same: 0.2 sqrt(max(rows, columns)) (arXiv 2502.16982, equation 4).
+    /// Factor of the learning rate that matches the RMS of AdamW's updates: 0.2 sqrt(max(rows, columns)) (arXiv
+    /// 2502.16982, equation 4).
     pub fn factor(&self) -> f64 {
         0.2 * (self.rows.max(self.columns) as f64).sqrt()
     }
 
-    /// Floating-point operations of the products that make them orthogonal, 2 per multiply-add.
+    /// Floating-point operations of the matrix products of all iterations, 2 per multiply-add.
     pub fn flops(&self) -> u64 {
         let (short, long) = (self.rows.min(self.columns), self.rows.max(self.columns));
         let products = short.saturating_mul(short).saturating_mul(long.saturating_mul(2).saturating_add(short));
         (ITERATIONS as u64).saturating_mul(self.count).saturating_mul(products).saturating_mul(2)
     }
 
-    /// What makes them orthogonal, where the scratch is this operand.
+    /// The kernels of all iterations; `operand` is the position of the scratch buffer.
     pub fn orthogonalization(&self, operand: u32) -> Orthogonalization {
-        // Temporaries are at the beginning of the scratch: their size does not depend on what lies behind them.
+        // Temporaries come first in the scratch buffer. Their size does not depend on the offsets of the matrices.
         let temporaries = plan(&self.graph(operand, [Bytes::ZERO; 2])).scratch.aligned();
         let from = temporaries;
         let to = Bytes(from.0 + self.bytes().aligned().0);
@@ -93,7 +92,7 @@ impl Matrices {
         Orthogonalization { kernels: planned.kernels, from, to, scratch: Bytes(to.0 + self.bytes().0) }
     }
 
-    /// The iterations: of what lies at one place of an operand, to another place.
+    /// The iterations as a graph, from one offset of an operand to another.
     fn graph(&self, operand: u32, [from, to]: [Bytes; 2]) -> Graph {
         let shape = |rows: u64, columns: u64| match self.count {
             1 => TensorType::new(self.dtype, &[rows, columns]),
@@ -125,7 +124,7 @@ impl Matrices {
         graph
     }
 
-    /// The root of the sum of the squares of each matrix, but never less than [`EPSILON`]. Rows are added up first.
+    /// The Frobenius norm of each matrix, at least [`EPSILON`]. Each row is summed first.
     fn norm(&self, graph: &mut Graph, x: NodeId, shape: impl Fn(u64, u64) -> TensorType) -> NodeId {
         let axis = u32::from(self.count > 1);
         let squares = graph.push(Op::Binary(Binary::Mul), vec![x, x], shape(self.rows, self.columns));
@@ -146,14 +145,14 @@ fn constant(graph: &mut Graph, dtype: DType, number: f64) -> NodeId {
 /// How an update changes a weight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rule {
-    /// Each number for itself, as AdamW does; its second moments begin here in the state.
+    /// Element by element, as AdamW does; the offset of the second moments in the state.
     Numbers(Bytes),
-    /// Whole matrices.
+    /// As whole matrices.
     Matrices(Matrices),
 }
 
-/// The weights of an update that changes matrices as a whole, each with how it is changed: its state says so, which has
-/// second moments, `<weight>.1`, of all others. `None` for what is no matrix, and has none.
+/// The weights of a Muon update, each with its rule. A weight with second moments in the state (`<weight>.1`) is
+/// updated element by element, every other one as matrices. `None` if a weight has no second moments and is no matrix.
 pub fn rules<'p>(parameters: &'p Value, state: &Value) -> Vec<(&'p TensorSlot, Option<Rule>)> {
     let second = |slot: &'_ TensorSlot| Some((slot.name.strip_suffix(".1")?.to_owned(), slot.offset));
     let second: BTreeMap<String, Bytes> = state.tensors.iter().filter_map(second).collect();
@@ -164,7 +163,7 @@ pub fn rules<'p>(parameters: &'p Value, state: &Value) -> Vec<(&'p TensorSlot, O
     parameters.tensors.iter().map(|slot| (slot, rule(slot))).collect()
 }
 
-/// Bytes of scratch that an update of these rules needs.
+/// Size of the scratch buffer that an update with these rules needs.
 pub fn scratch(rules: &[(&TensorSlot, Option<Rule>)]) -> Bytes {
     let matrices = rules.iter().filter_map(|(_, rule)| match rule {
         Some(Rule::Matrices(matrices)) => Some(*matrices),
@@ -209,7 +208,7 @@ mod tests {
         }
     }
 
-    /// Places follow each other: temporaries, the matrices, the orthogonal ones.
+    /// The scratch buffer holds temporaries, input and output, in this order.
     #[test]
     fn places_do_not_overlap() {
         for matrices in shapes() {
@@ -220,8 +219,7 @@ mod tests {
         }
     }
 
-    /// By the reference: all singular values come near to 1, between 0.6 and 1.3, so that the squares of a matrix add
-    /// up to about as many as it has rows or columns; a matrix of zeros stays zero.
+    /// Singular values end between 0.6 and 1.3. So the squared norm of a matrix is near its rank; zeros stay zeros.
     #[test]
     fn singular_values_come_near_to_one() {
         for matrices in shapes() {

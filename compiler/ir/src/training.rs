@@ -26,7 +26,7 @@ impl Range {
         }
     }
 
-    /// What they must be, in words.
+    /// The range in words, for messages.
     pub const fn words(self) -> &'static str {
         match self {
             Self::Positive => "above 0",
@@ -142,12 +142,12 @@ optimizers! {
         /// Decoupled weight decay, times the learning rate.
         weight_decay: 2, 0.0, NotNegative;
     }
-    /// Muon (arXiv 2502.16982, equations 1 to 4): steps by the momentum of a matrix, made orthogonal. Vectors,
-    /// embeddings and the last layer follow AdamW. State: the momentum, or first and second moment.
+    /// Muon (arXiv 2502.16982, equations 1 to 4): steps by the orthogonalized momentum of each matrix. AdamW updates
+    /// vectors, embeddings and the last layer. State: the momentum, or first and second moment.
     Muon "muon" {
-        /// Share of the momentum that is kept, and in the direction of a step.
+        /// Decay of the momentum.
         momentum: 0, 0.95, Decay;
-        /// Decoupled weight decay, times the learning rate, of all weights.
+        /// Decoupled weight decay of all weights, times the learning rate.
         weight_decay: 1, 0.1, NotNegative;
         /// Decay of the first moment of AdamW.
         beta1: 2, 0.9, Decay;
@@ -159,7 +159,7 @@ optimizers! {
 }
 
 impl Optimizer {
-    /// How many numbers of state a parameter takes that is updated for itself.
+    /// Numbers of state for each parameter that is updated element by element.
     pub fn state_per_parameter(&self) -> u64 {
         match self {
             Self::Sgd { momentum, .. } => u64::from(*momentum != 0.0),
@@ -168,7 +168,7 @@ impl Optimizer {
         }
     }
 
-    /// How many numbers of state an element of a matrix takes that is updated as a whole. `None` where no matrix is.
+    /// Numbers of state for each element of a matrix that is updated as a whole. `None` if no matrix is.
     pub const fn state_of_matrices(&self) -> Option<u64> {
         match self {
             Self::Sgd { .. } | Self::AdamW { .. } | Self::Lion { .. } => None,
@@ -176,7 +176,7 @@ impl Optimizer {
         }
     }
 
-    /// How many numbers of state an element of a weight takes; a matrix may be updated as a whole.
+    /// Numbers of state for each element of a weight.
     pub fn state_of(&self, is_matrix: bool) -> u64 {
         self.state_of_matrices().filter(|_| is_matrix).unwrap_or_else(|| self.state_per_parameter())
     }
@@ -214,8 +214,8 @@ impl Optimizer {
         self
     }
 
-    /// Bytes that an update reads and writes of so many bytes of parameters, each updated for itself: these and their
-    /// state both, and the gradients once.
+    /// Bytes that an update of `parameters` reads and writes, element by element: parameters and state are read and
+    /// written, gradients are read.
     pub fn traffic(&self, parameters: Bytes) -> Bytes {
         Bytes(parameters.0 * (3 + 2 * self.state_per_parameter()))
     }

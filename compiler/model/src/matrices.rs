@@ -1,8 +1,7 @@
-//! Which weights are matrices of hidden layers: those that an optimizer may change as a whole.
+//! Which weights are matrices of hidden layers, which Muon updates as a whole.
 //!
-//! Such a weight is a factor of products. What is looked up by an index, such as an embedding, is none, and neither is
-//! what the last layer of the text has, which makes classes: both have rows that stand for themselves, and are kept to
-//! AdamW (arXiv 2502.16982, section 2.1; K. Jordan, Muon, 2024).
+//! Such a weight is a factor of a matrix product. Embeddings, which are looked up by an index, and the weights of the
+//! last layer do not count: AdamW updates them (arXiv 2502.16982, section 2.1; K. Jordan, Muon, 2024).
 
 use crate::graph::tape::Leaf;
 use crate::{Layer, Model, WeightId};
@@ -10,8 +9,8 @@ use pipe_ir::graph::Op;
 use pipe_ir::muon::Matrices;
 use std::collections::BTreeSet;
 
-/// The weights that are matrices of hidden layers. A tensor with three axes is several, counted by the first, if
-/// products have it so.
+/// The weights that are matrices of hidden layers. A weight with three axes counts if the first one is a batch axis of
+/// its products.
 pub(crate) fn of_model(model: &Model) -> BTreeSet<WeightId> {
     let last = model.written.last().map_or(model.layers.len(), |last| last.start);
     let (mut factors, mut others) = (BTreeSet::new(), BTreeSet::new());
@@ -25,10 +24,10 @@ pub(crate) fn of_model(model: &Model) -> BTreeSet<WeightId> {
     factors.difference(&others).copied().collect()
 }
 
-/// What a layer does with its weights, as often as it does: whether one is a factor of a product, or a table.
+/// The uses of a layer's weights: `true` as a factor of a product, `false` as a table of rows.
 fn uses(layer: &Layer) -> Vec<(usize, bool)> {
     let tape = &layer.tape;
-    // By node: the weight that it is, if it is one in some arrangement.
+    // By node: the weight behind it, if it is a view or a conversion of one.
     let mut weights: Vec<Option<usize>> = Vec::with_capacity(tape.len());
     let mut uses = Vec::new();
     for id in tape.ids() {

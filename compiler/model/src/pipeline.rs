@@ -68,7 +68,7 @@ pub struct TrainingFiles {
 }
 
 impl Pipeline {
-    /// The name of its optimizer, if that updates whole matrices: these are then neither divided nor cut.
+    /// The name of its optimizer if that updates whole matrices, which then cannot be divided.
     pub fn whole_matrices(&self) -> Option<&'static str> {
         let optimizer = self.training.as_ref().map(|training| training.optimizer)?;
         optimizer.state_of_matrices().map(|_| optimizer.name())

@@ -47,14 +47,14 @@ pub fn duration(milliseconds: f64) -> String {
     format!("{sign}{}", in_unit(each, 1000.0))
 }
 
-/// Operations that a time counts, where it is none, with how many of the first each is.
+/// Units of operations, each with its size in the first one.
 const OPERATIONS: [(&str, f64); 5] = [("MFLOP", 1.0), ("GFLOP", 1e3), ("TFLOP", 1e6), ("PFLOP", 1e9), ("EFLOP", 1e12)];
 
-/// From this number on a larger unit is more legible.
+/// Values from here on are printed in a larger unit.
 const MOST_OPERATIONS: f64 = 1e5;
 
 /// A time of a timeline: as [`duration`] if it is in milliseconds, in three digits if its unit has another name, and as
-/// [`number`] where costs are in units of their own. Many operations are in a larger unit.
+/// [`number`] where costs are in units of their own. Large numbers of operations are in a larger unit.
 pub fn time(value: f64, unit: Option<&str>) -> String {
     let Some(unit) = unit else { return number(value) };
     if unit == MILLISECONDS {

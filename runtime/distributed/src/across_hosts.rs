@@ -1,90 +1,89 @@
 //! Collectives of a group on several hosts, as rounds of messages between its members.
 //!
-//! Sums are made in the order of the group, whoever makes them, so that they have the bits of one process. Members of
-//! a host that follow each other are a run. In every run a member is the adder of a column of the buffers: what the
-//! runs before have summed up comes to it, it adds what its own run has, in order, and hands the sum to the adder of
-//! the next run. The last one has the sum, which goes back the same way. Columns travel in pieces, several of which are
-//! under way at once: so a network carries every column once in each direction, instead of as many times as a host has
-//! members.
+//! Sums are computed in the order of the group, so they are bit-identical to those of one process. Consecutive members
+//! on one host are a run. The buffer is divided into columns, and each run has one member, the adder, for each column.
+//! The adder receives the partial sum of the previous runs, adds the members of its own run in order, and sends the
+//! result to the adder of the next run. The last adder has the complete sum and returns it the same way. Columns travel
+//! in pieces, so that several messages are in flight. So the network carries each column once in each direction, and
+//! not once for each member of a host.
 //!
 //! ```text
 //! run 0: m0 + m1 ───────> run 1: (..) + m2 + m3 ───────> run 2: (..) + m4 + m5
 //!             <─────────                        <─────────
 //! ```
 //!
-//! A chain of many runs waits for many messages, one after the other. Where that takes longer than messages between all
-//! members, every member adds up its own share, which all others send to it, and sends the sum to all.
+//! The latency of the chain grows with the number of runs. If direct messages are faster, every member sums its own
+//! share, which all others send to it, and sends the sum to all of them.
 
 use crate::collective::own_bytes;
 use pipe_ir::instruction::Collective;
 use std::ops::Range;
 
-/// Where the bytes of a message come to.
+/// Where a message is received.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Room {
-    /// To the same place of the receiver's buffer.
+    /// In the receiver's buffer, at the same offset.
     Buffer,
-    /// To room for a column of this member.
+    /// In scratch for a column of this member.
     Of(usize),
-    /// To room for a piece of what the runs before have summed up.
+    /// In scratch for a piece of the partial sum of the previous runs.
     Before,
 }
 
-/// Bytes of a member's buffer that go to another member; of a member's share, which may be elsewhere, in an all-gather.
+/// A message from a member's buffer to another member. In an all-gather it is sent from the member's share.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
     /// The position of the sender in the group.
     pub from: usize,
-    /// That of the receiver.
+    /// The position of the receiver in the group.
     pub to: usize,
-    /// Where they come to.
+    /// Where the receiver stores it.
     pub room: Room,
-    /// Which bytes of a buffer they are.
+    /// Which bytes of a buffer it has.
     pub bytes: Range<usize>,
 }
 
 /// A sum of bytes that a member writes into its own buffer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Addition {
-    /// The position of that member.
+    /// The position of the member in the group.
     pub member: usize,
-    /// Whether it begins with what came from the runs before.
+    /// Whether it starts from the partial sum of the previous runs.
     pub goes_on: bool,
-    /// The positions of the members that it adds, in their order.
+    /// The positions of the members that it adds, in order.
     pub run: Range<usize>,
     /// Which bytes of all buffers.
     pub bytes: Range<usize>,
 }
 
-/// Messages that travel at the same time, and what is added up when all have come.
+/// Messages in flight at the same time, and the additions after all of them are received.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Round {
-    /// In an order that all members have alike.
+    /// In an order that is the same on all members.
     pub messages: Vec<Message>,
-    /// The same.
+    /// In an order that is the same on all members.
     pub additions: Vec<Addition>,
 }
 
-/// Bytes that a network would carry in the time that a round of messages takes beyond its bytes: 20 microseconds at 50
-/// GB/s, which is a guess.
+/// The latency of a round in bytes: 20 microseconds at 50 GB/s, a guess.
 const ROUND: u128 = 1 << 20;
 
-/// A column has no more pieces.
+/// Maximum number of pieces of a column.
 const MOST_PIECES: usize = 64;
 
 /// How the members of a group divide a collective.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Route {
     runs: Vec<Range<usize>>,
-    /// Adders of each run.
+    /// Number of columns, and of adders in each run.
     n_columns: usize,
-    /// Of each column.
+    /// Pieces of each column.
     n_pieces: usize,
     bytes: usize,
 }
 
 impl Route {
-    /// Of so many bytes of members on these hosts.
+    /// The route of a collective over `bytes` bytes; `hosts` has the host of each member.
     fn new(hosts: &[usize], collective: Collective, bytes: usize) -> Self {
         let n_members = hosts.len();
         let together = Self { runs: std::iter::once(0..n_members).collect(), n_columns: n_members, n_pieces: 1, bytes };
@@ -100,7 +99,7 @@ impl Route {
             return together;
         }
         let (n_runs, column) = (runs.len(), own_bytes(bytes, shortest, 0).len() as u128);
-        // Of what a member has for all others, what goes to other hosts. That is what it receives from there, too.
+        // The bytes that a member sends to other hosts, which are as many as it receives from them.
         let to_others = |bytes: u128| (bytes * (n_members - shortest) as u128).div_ceil(n_members as u128);
         let far = to_others(bytes as u128);
         let (rounds, direct, back) = match collective {
@@ -110,7 +109,7 @@ impl Route {
         };
         let chain = |pieces: usize| back + (pieces + rounds) as u128 * (column.div_ceil(pieces as u128) + ROUND);
         let n_pieces = (1..=MOST_PIECES).min_by_key(|pieces| chain(*pieces)).unwrap_or(1);
-        // Where both take about as long, fewer bytes are better.
+        // If both take about as long, prefer fewer bytes.
         if chain(n_pieces) > direct.saturating_add(direct / 16) {
             return together;
         }
@@ -138,7 +137,7 @@ impl Route {
         (0..self.n_columns).filter(|column| !self.column(*column).is_empty())
     }
 
-    /// Messages of a piece between the adders of two runs.
+    /// The messages of one piece between the adders of two runs.
     fn between(&self, [from, to]: [usize; 2], piece: usize, room: Room) -> impl Iterator<Item = Message> {
         let message = move |column| {
             let (from, to) = (self.adder(from, column), self.adder(to, column));
@@ -147,7 +146,7 @@ impl Route {
         self.columns().map(message).filter(|message| !message.bytes.is_empty())
     }
 
-    /// What all runs send to their adders.
+    /// The first round: members send their columns to the adders of their run.
     fn first(&self) -> Round {
         let mut round = Round::default();
         for (run, members) in self.runs.iter().enumerate() {
@@ -163,7 +162,7 @@ impl Route {
         round
     }
 
-    /// The rounds of the chain. In each a piece goes from every run to the next, and one from there back.
+    /// The rounds of the chain. In each, every run sends a piece to the next one, and the next one returns a piece.
     fn chain(&self, goes_back: bool) -> Vec<Round> {
         let (last, n_pieces) = (self.runs.len() - 1, self.n_pieces);
         let n_rounds = match last {
@@ -195,7 +194,7 @@ impl Route {
         rounds
     }
 
-    /// Sums come from the adders of each run to all of its members.
+    /// The last round of an all-reduce: adders send sums to all members of their run.
     fn spread(&self) -> Round {
         let mut round = Round::default();
         for (run, members) in self.runs.iter().enumerate() {
@@ -208,7 +207,7 @@ impl Route {
         round
     }
 
-    /// Sums come from the adders of the last run to the members whose shares they are.
+    /// The last round of a reduce-scatter: the adders of the last run send each share to its owner.
     fn scatter(&self, n_members: usize) -> Round {
         let mut round = Round::default();
         for to in 0..n_members {
@@ -224,7 +223,8 @@ impl Route {
         round
     }
 
-    /// Shares come to all members of their run, and to one member of each other run, which hands them on.
+    /// The rounds of an all-gather: shares go to all members of the run, and to one member of each other run, which
+    /// forwards them.
     fn gather(&self, n_members: usize) -> [Round; 2] {
         let mut rounds = [Round::default(), Round::default()];
         for owner in 0..n_members {
@@ -244,8 +244,8 @@ impl Route {
     }
 }
 
-/// The rounds of a sum or an all-gather of buffers of so many bytes, one of each member; `hosts` says on which host
-/// each member is. All members count them alike, and an all-to-all has none.
+/// The rounds of a collective; `hosts` has the host of each member, and buffers have `bytes` bytes. The result is the
+/// same on all members. An all-to-all has no rounds.
 pub fn rounds(hosts: &[usize], collective: Collective, bytes: usize) -> Vec<Round> {
     let route = Route::new(hosts, collective, bytes);
     let mut rounds = match collective {
@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn sums_have_the_bits_of_the_order_of_the_group_wherever_members_are() {
-        // What is so much goes in several pieces.
+        // Large buffers are sent in several pieces.
         const MANY: usize = 3 << 19;
         let small = [&[4][..], &[1, 1, 1], &[2, 2], &[2, 2, 2, 2], &[3, 2, 4], &[3, 3, 3], &[8, 8], &[1, 5]];
         let small = small.iter().flat_map(|lengths| [(*lengths, 40), (*lengths, 1000)]);

@@ -31,14 +31,14 @@ impl Amount {
         Self { flops: 0, bytes: optimizer.traffic(Bytes(bytes)).0, elements }
     }
 
-    /// Of the momentum of matrices, and of the direction of their step: gradients and momentum are read, momentum and
-    /// direction are written.
-    pub fn of_towards(matrices: Matrices) -> Self {
+    /// Of Muon's momentum kernel: gradients and momentum are read, momentum and the update are written, before it is
+    /// orthogonalized.
+    pub fn of_muon_momentum(matrices: Matrices) -> Self {
         Self { flops: 0, bytes: 4 * matrices.bytes().0, elements: matrices.elements() }
     }
 
-    /// Of the step of matrices: these and the direction are read, and they are written.
-    pub fn of_along(matrices: Matrices) -> Self {
+    /// Of Muon's step kernel: weights and the orthogonalized update are read, weights are written.
+    pub fn of_muon_step(matrices: Matrices) -> Self {
         Self { flops: 0, bytes: 3 * matrices.bytes().0, elements: matrices.elements() }
     }
 }

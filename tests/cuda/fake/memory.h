@@ -1,8 +1,8 @@
 // Memory of the fake driver: pages of this process between pages that nobody may touch, full of what is no number.
 //
-// Bytes between an allocation and the ends of its pages hold a pattern, which is looked at when it is freed. While a kernel runs, the memory of
-// GPUs that its own does not reach, and that of the host, cannot be touched. With PIPEC_FAKE_LINKS, the pages of others that a kernel touches are
-// counted: each is opened when it is first read, and then when it is written.
+// Bytes between an allocation and the ends of its pages hold a pattern, which is checked when it is freed. While a
+// kernel runs, it cannot access the host's memory, and that of GPUs without peer access. With PIPEC_FAKE_LINKS, the pages of
+// other GPUs that a kernel accesses are counted, once for reads and once for writes.
 #pragma once
 
 #include "world.h"

@@ -9,7 +9,8 @@
 // exchanges something with a member waits for it inside of the end of the group, as the real one does; the log says in which round of such waits, one
 // after the other, a communicator was joined. It takes memory of the GPU: PIPEC_FAKE_NCCL_MEMORY bytes for a communicator and for each connection.
 //
-// The log has the bytes of every send to another host. PIPEC_FAKE_NCCL_LOSE=n breaks the n-th group of a process, as a network does that fails.
+// The log has the bytes of every send to another host. PIPEC_FAKE_NCCL_LOSE=n breaks the n-th group of a process, like
+// a failing network.
 
 #include "world.h"
 #include <algorithm>

@@ -64,7 +64,7 @@ pub(crate) fn signal(process: u32, name: &str) {
     assert!(status.expect("`kill` is there").success(), "{process}");
 }
 
-/// Waits until something is so. If it never is, the job ends and the test fails: a busy machine takes minutes to begin.
+/// Waits for a condition. After a timeout of minutes, as a busy machine needs, it ends the job and the test fails.
 pub(crate) fn until(what: &str, launcher: &Child, is_so: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_so() {

@@ -57,8 +57,8 @@ fn two_hosts_of_eight_gpus_learn_what_one_process_learns() {
     assert_eq!(rounds.into_iter().collect::<Vec<_>>(), ["1", "2", "3", "4"]);
 }
 
-/// So many replicas, on hosts of so many ranks each, learn what one process learns. The bytes of each message that went
-/// to another host.
+/// Runs `replicas` on hosts with several ranks each, and checks that they learn what one process learns. Returns the
+/// bytes of each message to another host.
 fn replicas(libraries: &Path, folder: &Path, n_ranks: u32, per_host: u32) -> Vec<u64> {
     let line = |name: &str| format!("run x.pipe --backend cuda --no-cublas --format json --checkpoint {name}");
     let alone: Value = crate::fakes::pipec_with(libraries, folder, &line("alone"), &[]).with(0).into();

@@ -332,7 +332,7 @@ impl ProgramTables {
         }
     }
 
-    /// Says what updates need that change matrices as a whole.
+    /// Sets the scratch size of Muon updates.
     fn find_scratch_of_updates(&mut self) {
         for (exec, said) in self.execs.iter().zip(&mut self.scratch).filter(|(exec, _)| exec.body == Body::Optimizer) {
             let of_kind = |kind| {

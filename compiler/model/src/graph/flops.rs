@@ -63,8 +63,8 @@ pub(crate) fn flops(nodes: &[Node]) -> u64 {
     nodes.iter().fold(0, |sum, node| sum.saturating_add(of_node(nodes, node)))
 }
 
-/// The same of a member of a device, which has some of the matrices of routed products. Which rows are routed to them
-/// is known in a run only: all members count as many.
+/// Operations of one member of a device. Members divide the matrices of routed products; routing is known only at run
+/// time, so every member counts the same share of the rows.
 pub(crate) fn of_member(values: &[Value], operands: &[Operand], graph: &Graph) -> u64 {
     let members = |operand: u32, offset: Bytes| {
         let value = values.get(operands.get(operand as usize)?.value.index())?;
@@ -87,7 +87,7 @@ pub(crate) fn of_member(values: &[Value], operands: &[Operand], graph: &Graph) -
     })
 }
 
-/// The node that a node is, in another arrangement or precision.
+/// The node behind views and conversions.
 fn source(graph: &Graph, mut id: NodeId) -> NodeId {
     while let Node { op: Op::Convert | Op::Reshape | Op::Transpose { .. } | Op::Vary, inputs, .. } = graph.node(id) {
         id = inputs[0];

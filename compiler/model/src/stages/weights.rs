@@ -32,7 +32,7 @@ const FLOPS_PER_PARAMETER: u64 = 12;
 
 /// Gives a stage's weights their values, if it has any: one for those that are trained, another for the others. An
 /// optimizer that keeps two numbers per parameter has the tensors `<weight>.0` of all weights in its state, and behind
-/// them `<weight>.1` of all, but of these `matrices` where it changes them as a whole.
+/// them `<weight>.1` of all; Muon has no `<weight>.1` of the weights in `matrices`.
 pub(super) fn place_weights(
     values: &mut Vec<Value>,
     (id, stage): (StageId, &StageTape),

@@ -41,7 +41,7 @@ pub struct Problem {
     pub schedules: Vec<String>,
     /// Whether state may live with the hosts.
     pub may_offload: bool,
-    /// The optimizer, if it updates whole matrices: weights are then neither divided nor cut.
+    /// The name of the optimizer if it updates whole matrices, which then cannot be divided.
     pub whole_matrices: Option<&'static str>,
     /// Durations and limits that are given, as `--cost` and `--memory` say them, and the cluster.
     pub request: Request,

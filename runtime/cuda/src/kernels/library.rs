@@ -75,8 +75,8 @@ files! {
     add_sums ["team_REAL=f64"]
     adamw_REAL ["step"]
     lion_REAL ["step"]
-    muon_towards_REAL ["step"]
-    muon_along_REAL ["step"]
+    muon_momentum_REAL ["step"]
+    muon_step_REAL ["step"]
     plain_sgd_REAL ["step"]
     momentum_sgd_REAL ["step"]
 }

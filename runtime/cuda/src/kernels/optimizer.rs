@@ -61,11 +61,10 @@ impl StepNumbers {
 const SQUARES_OF_BLOCK: u64 = 4096;
 
 impl Sources {
-    /// Adds the function of an optimizer, unless it is there, and says what to launch for what is updated one number at
-    /// a time: a launch for each such piece. Operands are parameters, gradients and, where the optimizer has any, its
-    /// state, which is all that the buffer of the state holds. `is_beside` has the new parameters go to a second
-    /// operand, and the first stay as it is. Where gradients are clipped, `clip` is the operand of the sum of their
-    /// squares, and the most that their norm may be.
+    /// Adds the functions of an optimizer, and returns a launch for each piece that is updated element by element.
+    /// Operands are parameters, gradients and, where the optimizer has any, its state, which fills its buffer. With
+    /// `is_beside`, new parameters are written to a second operand, and the first one does not change. If gradients are
+    /// clipped, `clip` is the operand with the squared norm, and the largest norm.
     pub(crate) fn optimizer(
         &mut self,
         optimizer: &Optimizer,
@@ -143,14 +142,14 @@ impl Sources {
         self.over(file, *dtype, count, arguments)
     }
 
-    /// Says what to launch before matrices are made orthogonal, and behind it: where their direction begins in the
-    /// scratch, and where the orthogonal one does. All else is as for [`Self::optimizer`].
+    /// The launches before and after the orthogonalization of matrices. `update` and `orthogonal` are the locations of
+    /// its input and output in the scratch buffer. All other arguments are those of [`Self::optimizer`].
     pub(crate) fn matrices(
         &mut self,
         optimizer: &Optimizer,
         (part, piece, matrices): (&UpdatedPart, &Piece, Matrices),
         (is_beside, clip): (bool, Option<(u32, f64)>),
-        [direction, orthogonal]: [Location; 2],
+        [update, orthogonal]: [Location; 2],
     ) -> [Launch; 2] {
         let (dtype, count) = (part.dtype, matrices.elements());
         let place = |operand: u32, offset: usize| {
@@ -162,11 +161,12 @@ impl Sources {
             Optimizer::Muon { momentum, .. } => *momentum,
             Optimizer::Sgd { .. } | Optimizer::AdamW { .. } | Optimizer::Lion { .. } => 0.0,
         };
-        let mut towards = vec![place(new + 1, part.bytes.start), place(new + 2, 0), Argument::Address(direction)];
-        towards.extend(clipped(clip));
-        towards.push(Argument::U64(count));
-        towards.extend([momentum, 1.0 - momentum].map(|own| number(dtype, own)));
-        let along = vec![
+        let mut momentum_arguments =
+            vec![place(new + 1, part.bytes.start), place(new + 2, 0), Argument::Address(update)];
+        momentum_arguments.extend(clipped(clip));
+        momentum_arguments.push(Argument::U64(count));
+        momentum_arguments.extend([momentum, 1.0 - momentum].map(|own| number(dtype, own)));
+        let step_arguments = vec![
             place(0, part.from),
             place(new, part.from),
             Argument::Address(orthogonal),
@@ -175,11 +175,11 @@ impl Sources {
             Argument::U32(u32::from(piece.decays)),
             Argument::F64(matrices.factor()),
         ];
-        [("muon_towards_REAL", towards), ("muon_along_REAL", along)]
+        [("muon_momentum_REAL", momentum_arguments), ("muon_step_REAL", step_arguments)]
             .map(|(file, arguments)| self.over(file, dtype, count, arguments))
     }
 
-    /// A launch over so many elements, a few for each thread.
+    /// A launch over `count` elements, in a grid-stride loop.
     fn over(&mut self, file: &'static str, dtype: DType, count: u64, arguments: Vec<Argument>) -> Launch {
         let grid = [some_blocks(count.div_ceil(256), 65535), 1, 1];
         let function = self.function(file, &[("REAL", real(dtype))]);
@@ -187,8 +187,8 @@ impl Sources {
     }
 }
 
-/// Where the squares of all gradients are added up, and the most that their norm may be: a null pointer where they are
-/// not clipped.
+/// The arguments for clipping: the address of the squared norm, which is null if gradients are not clipped, and the
+/// largest norm.
 fn clipped(clip: Option<(u32, f64)>) -> [Argument; 2] {
     let squares = clip.map_or(Argument::U64(0), |(operand, _)| {
         Argument::Address(Location { place: Storage::Operand(operand), offset: Bytes::ZERO })

@@ -1,9 +1,8 @@
-//! Collectives across processes: what a group does together that has members in several.
+//! Collectives of groups with members in several processes.
 //!
-//! `pipe_distributed::across_hosts` says who sends what to whom, and who adds it up, in the order of the group, so that
-//! the bits are those of one process. Members of one process read each other's buffers where they are. In an all-to-all
-//! parts go straight to their places. The messages of a round are one group of sends and receives, which every process
-//! names in one order.
+//! `pipe_distributed::across_hosts` plans messages and additions in the order of the group, so that results are
+//! bit-identical to one process. Members in the same process read each other's buffers directly. All-to-alls send parts
+//! directly to their destinations. The messages of a round are one NCCL group, in the same order on all processes.
 
 use super::super::commands::{CommandList, Home, MemberPart, Queue, Work};
 use super::super::driver::Area;

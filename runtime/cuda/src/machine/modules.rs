@@ -245,13 +245,13 @@ fn compiled(
                 let made = matrices.orthogonalization(operand);
                 let places = [made.from, made.to].map(|offset| Location { place: Storage::Operand(operand), offset });
                 let what = (&part, piece, matrices);
-                let [towards, along] = sources.matrices(&training.optimizer, what, how, places);
+                let [momentum, last] = sources.matrices(&training.optimizer, what, how, places);
                 let own = |amount, launch| Step { kind: "optimizer", amount, doing: Doing::Launches(vec![launch]) };
-                steps.push(own(Amount::of_towards(matrices), towards));
+                steps.push(own(Amount::of_muon_momentum(matrices), momentum));
                 for kernel in &made.kernels {
                     steps.push(step(kernel, sources, libraries)?);
                 }
-                steps.push(own(Amount::of_along(matrices), along));
+                steps.push(own(Amount::of_muon_step(matrices), last));
             }
             Ok(Compiled { steps, scratch })
         }

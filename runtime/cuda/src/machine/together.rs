@@ -1,9 +1,10 @@
-//! What a group does together: a sum, or copies that bring shares or parts to others.
+//! Collectives of a group whose members are all in this process.
 //!
-//! Where all members are in this process, each GPU does the share of its members, so that as many bytes leave it as
-//! come to it: it reads the share where all have it, adds in the order of the group, and writes the sum to all, or to
-//! the member whose share it is; it copies the shares and parts that its members give away, first to the member that
-//! comes next. The queue of the group waits for all of them. Groups with members elsewhere are in `cross_process`.
+//! Each GPU works on the shares of its members, so that it sends as many bytes as it receives. For a sum, it reads its
+//! share from all members, adds in the order of the group, and writes the result to all members, or, in a
+//! reduce-scatter, to the owner of the share. All-gathers and all-to-alls are copied by the sending GPU, to the next
+//! member first. The queue of the group waits for all GPUs. Groups with members in other processes are in
+//! `cross_process`.
 
 use super::super::commands::{MemberPart, Queue, Work};
 use super::super::driver::{Area, Stream};
@@ -20,12 +21,12 @@ use pipe_runtime::RunError;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// Bytes that one GPU adds up.
+/// The sum of a share, computed by one GPU.
 struct Addition {
     /// Its place among the GPUs of this process.
     gpu: usize,
     bytes: Range<usize>,
-    /// The position of the member that gets the sum, or all do.
+    /// The position of the member that gets the sum; `None` if all members do.
     to: Option<usize>,
 }
 
@@ -147,7 +148,7 @@ impl Builder<'_> {
         jobs
     }
 
-    /// Each GPU does its jobs, in their order, beside the others. The stream goes on when all are done.
+    /// Runs the jobs of all GPUs concurrently, those of one GPU in order. The stream waits for all of them.
     fn divide(&mut self, stream: usize, jobs: Vec<(usize, Job)>) -> Result<(), RunError> {
         let own = self.gpu_of(stream);
         let others: BTreeSet<usize> = jobs.iter().map(|(gpu, _)| *gpu).filter(|gpu| *gpu != own).collect();
@@ -174,7 +175,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The stream with which a GPU takes part in what another one's stream does; on its own GPU, that stream.
+    /// The stream on which a GPU runs its part of a collective; on the GPU of the group's queue, that queue's stream.
     fn helper(&mut self, stream: usize, gpu: usize) -> Result<usize, RunError> {
         if self.gpu_of(stream) == gpu {
             return Ok(stream);

@@ -34,14 +34,14 @@ pub(crate) enum Compiled {
         part: UpdatedPart,
         /// Which operand is the sum of the squares of all gradients, where these are clipped.
         norm: Option<usize>,
-        /// What makes matrices orthogonal that are updated as a whole.
+        /// Muon's kernels, by the shape of matrices.
         orthogonal: Orthogonal,
     },
     /// Sums of squares.
     Squares(SquaredPart),
 }
 
-/// What makes matrices orthogonal, by their shape, with their places in the scratch: the operand of this number.
+/// The kernels that orthogonalize matrices, by shape. `scratch` is the position of the scratch operand.
 #[derive(Default)]
 pub(crate) struct Orthogonal {
     pub(super) scratch: Option<usize>,
@@ -49,7 +49,7 @@ pub(crate) struct Orthogonal {
 }
 
 impl Orthogonal {
-    /// For the matrices among some pieces of weights.
+    /// Compiles the kernels for all matrices among these pieces.
     pub(super) fn new(pieces: &[Piece], scratch: Option<usize>, jit: &mut Jit) -> Result<Self, RunError> {
         let shapes: BTreeSet<Matrices> = pieces.iter().filter_map(|piece| piece.matrices).collect();
         let operand = scratch.and_then(|scratch| u32::try_from(scratch).ok()).unwrap_or_default();
@@ -127,19 +127,19 @@ pub struct Piece {
     pub bytes: Range<usize>,
     /// Whether the weights in them decay.
     pub decays: bool,
-    /// Where the second moments of the first one begin in the state, where it has any.
+    /// Offset in the state of the second moment of the first weight, if the optimizer has second moments.
     pub second: usize,
-    /// The matrices that they are, where these are updated as a whole.
+    /// Set if Muon updates the piece as matrices.
     pub matrices: Option<Matrices>,
 }
 
 impl UpdatedPart {
-    /// Bytes of all that is updated one number at a time.
+    /// Bytes of weights that are updated element by element.
     pub fn by_number(&self) -> u64 {
         self.pieces.iter().filter(|piece| piece.matrices.is_none()).map(|piece| piece.bytes.len() as u64).sum()
     }
 
-    /// All that is updated as whole matrices.
+    /// The weights that are updated as matrices.
     pub fn matrices(&self) -> impl Iterator<Item = Matrices> + '_ {
         self.pieces.iter().filter_map(|piece| piece.matrices)
     }
@@ -154,9 +154,9 @@ pub fn updated(program: &Program, exec: &Exec) -> UpdatedPart {
     let bytes = exec.chunk.map_or(all, |chunk| chunk.from.to_usize()..chunk.to.to_usize());
     let dtype = parameters.map_or(DType::F32, Value::dtype);
     let from = share.map_or(bytes.start, |_| 0);
-    let by_matrix = program.training.as_ref().filter(|training| training.optimizer.state_of_matrices().is_some());
-    let state = exec.operands.iter().map(|operand| program.value(operand.value));
-    let state = state.into_iter().find(|value| value.kind == ValueKind::OptimizerState).filter(|_| by_matrix.is_some());
+    let by_matrix = program.training.as_ref().is_some_and(|training| training.optimizer.state_of_matrices().is_some());
+    let mut values = exec.operands.iter().map(|operand| program.value(operand.value));
+    let state = values.find(|value| value.kind == ValueKind::OptimizerState).filter(|_| by_matrix);
     let pieces = match parameters.zip(state) {
         Some((parameters, state)) => pieces_by_matrix(program, parameters, state),
         None => pieces(program, parameters, &bytes),
@@ -193,7 +193,7 @@ pub fn squared(program: &Program, device: DeviceId, exec: &Exec) -> SquaredPart 
     SquaredPart { dtype, bytes }
 }
 
-/// Takes parameters apart into weights: matrices that are updated as a whole, and all others.
+/// Divides parameters into one piece for each weight, with its rule of Muon.
 fn pieces_by_matrix(program: &Program, parameters: &Value, state: &Value) -> Vec<Piece> {
     let decayed = program.training.as_ref().map_or(DecayedWeights::All, |training| training.decayed);
     let piece = |(slot, rule): (&TensorSlot, Option<Rule>)| {

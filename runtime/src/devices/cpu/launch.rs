@@ -67,7 +67,7 @@ pub fn run_plan(plan: KernelPlan, operands: &[Region]) -> Result<(), RunError> {
 /// training may have the sum of the squares of all gradients beside it.
 ///
 /// # Errors
-/// If a kernel cannot be compiled; none else with these operands.
+/// If a kernel cannot be compiled.
 pub fn run_update(
     part: &UpdatedPart,
     training: (&Training, Option<f64>),
@@ -148,12 +148,12 @@ impl Launcher {
             };
             let place = |at: Bytes| operands[scratch].part(at.to_usize(), matrices.bytes().to_usize());
             let (from, to) = (place(places.from), place(places.to));
-            optimizer::towards(self.arch, update, own(piece), from.numbers_mut());
-            self.record("optimizer", started, Amount::of_towards(matrices));
+            optimizer::muon_momentum(self.arch, update, own(piece), from.numbers_mut());
+            self.record("optimizer", started, Amount::of_muon_momentum(matrices));
             self.graph(launches, Some(scratch), operands.iter().copied())?;
             let started = Instant::now();
-            optimizer::along(self.arch, update, (matrices, piece.decays), own(piece).p, to.numbers());
-            self.record("optimizer", started, Amount::of_along(matrices));
+            optimizer::muon_step(self.arch, update, (matrices, piece.decays), own(piece).p, to.numbers());
+            self.record("optimizer", started, Amount::of_muon_step(matrices));
         }
         Ok(())
     }

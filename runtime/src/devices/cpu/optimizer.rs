@@ -24,7 +24,7 @@ impl Update<'_> {
     }
 }
 
-/// What belongs to some of the weights.
+/// Some weights with their gradients and state.
 pub(super) struct Own<'a, T> {
     /// The weights.
     pub(super) p: &'a mut [T],
@@ -37,7 +37,7 @@ pub(super) struct Own<'a, T> {
 }
 
 impl<'a, T: Number> Own<'a, T> {
-    /// What belongs to a piece of weights. `state` holds all first moments (or velocities), then all second moments.
+    /// The weights of a piece. `state` holds all first moments (or velocities), then all second moments.
     pub(super) fn new(piece: &Piece, p: &'a mut [T], g: &'a [T], state: &'a mut [T]) -> Self {
         let numbers = piece.bytes.start / size_of::<T>()..piece.bytes.end / size_of::<T>();
         let n_first = if piece.matrices.is_some() { state.len() } else { piece.second / size_of::<T>() };
@@ -51,7 +51,7 @@ impl<'a, T: Number> Own<'a, T> {
     }
 }
 
-/// Updates weights one number at a time; all of them decay, or none.
+/// Updates weights element by element; all of them decay, or none.
 pub(super) fn by_number<T: Number>(arch: Arch, update: Update<'_>, decays: bool, own: Own<'_, T>) {
     let (Update { training, step, scale }, rate) = (update, update.rate());
     let Own { p, g, first, second } = own;
@@ -89,17 +89,17 @@ pub(super) fn by_number<T: Number>(arch: Arch, update: Update<'_>, decays: bool,
     }
 }
 
-/// Adds gradients of matrices to their momentum, and says in which direction a step goes before it is made orthogonal
-/// (Nesterov). Only Muon asks for it.
-pub(super) fn towards<T: Number>(arch: Arch, update: Update<'_>, own: Own<'_, T>, direction: &mut [T]) {
+/// Updates the momentum of matrices, and writes Nesterov's update to `direction`, before it is orthogonalized. Does
+/// nothing for other optimizers than Muon.
+pub(super) fn muon_momentum<T: Number>(arch: Arch, update: Update<'_>, own: Own<'_, T>, direction: &mut [T]) {
     if let Optimizer::Muon { momentum, .. } = update.training.optimizer {
         let numbers = Momentum { scale: T::of(update.scale), kept: (T::of(momentum), T::of(1.0 - momentum)) };
         momentum_of_matrices(arch, numbers, own.g, own.first, direction);
     }
 }
 
-/// Updates matrices along orthogonal ones.
-pub(super) fn along<T: Number>(
+/// Updates matrices by their orthogonalized momentum.
+pub(super) fn muon_step<T: Number>(
     arch: Arch,
     update: Update<'_>,
     (matrices, decays): (Matrices, bool),
@@ -378,7 +378,7 @@ mod tests {
         });
     }
 
-    /// What is no matrix follows AdamW.
+    /// Weights that are no matrices follow AdamW.
     #[test]
     fn muon_by_number() {
         let optimizer = Optimizer::Muon { momentum: 0.95, weight_decay: 0.1, beta1: 0.8, beta2: 0.9, epsilon: 1e-8 };

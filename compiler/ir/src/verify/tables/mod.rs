@@ -71,7 +71,7 @@ pub(super) fn check(program: &Program, report: &mut Report) {
     }
     stream::wholes(program, report);
     if are_sound {
-        // What pieces write together is judged by values and nodes that are there.
+        // Pieces are checked together only if all of their values and nodes exist.
         pieces::check(program, report);
     }
     chunks::check(program, report);

@@ -75,7 +75,7 @@ pub(super) fn check(program: &Program, exec: &Exec) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks an update that changes matrices as a whole: that it has all of each, and the state that each asks for.
+/// Checks a Muon update: weights are whole tensors, and each has the state that its rule needs.
 fn whole_matrices(
     program: &Program,
     optimizer: &Optimizer,

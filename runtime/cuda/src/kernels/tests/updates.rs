@@ -154,10 +154,10 @@ fn matrices_are_those_of_the_cpu() {
             let places = [made.from, made.to].map(|offset| Location { place: Storage::Operand(scratch), offset });
             let how = (is_beside, Some((NORM, 1.0)));
             assert_eq!(sources.optimizer(&optimizer, &part, how).len(), 0, "no number is updated for itself");
-            let [towards, along] = sources.matrices(&optimizer, (&part, &piece, matrices), how, places);
-            let mut launches = vec![towards];
+            let [momentum, last] = sources.matrices(&optimizer, (&part, &piece, matrices), how, places);
+            let mut launches = vec![momentum];
             made.kernels.iter().for_each(|kernel| launches.extend(sources.launches(kernel)));
-            launches.push(along);
+            launches.push(last);
             all.push((training, part, matrices, is_beside, launches, made.scratch));
         }
     }

@@ -274,7 +274,7 @@ fn results(kernel: &Kernel) -> Vec<(Location, Option<DType>)> {
 fn layers_of_published_sizes_compute_what_the_processor_does() {
     let takes_all = std::env::var("PIPEC_ALL").is_ok_and(|all| all != "0");
     let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/data/transformers"));
-    // On a machine of others the test is without the repository.
+    // `card.sh` runs the test binary on machines without the repository.
     for entry in folder.read_dir().into_iter().flatten().flatten().filter(|entry| entry.path().is_dir()) {
         let family = entry.file_name();
         assert!(SHAPES.iter().any(|shape| shape.family == family), "no shape of {}", family.display());

@@ -1,10 +1,10 @@
 //! Kernels at sizes at which indices of 32 bits overflow: elements, and bytes, before, at and behind number 2^31 and
 //! number 2^32.
 //!
-//! Each case is a small one, some of whose axes stand for long ones: element `i` along such an axis is in place
-//! `places[i]`. Its numbers go to these places of address space that has no memory elsewhere, and are 0 there: what
-//! adds up along a long axis adds zeros. Only blocks that make elements of the small case run, and their results are
-//! those of the small case.
+//! Each case is a small tensor operation, mapped into a large one: element `i` along a stretched axis is element
+//! `places[i]` of the large tensor. The large tensors are sparse virtual memory, zero everywhere else, so sums along a
+//! stretched axis only add zeros. Only the blocks that compute mapped elements run, and their results must equal those
+//! of the small case.
 
 mod blocks;
 mod memory;
@@ -23,7 +23,7 @@ use pipe_kernel_cases::{Case, interpreter};
 use pipe_runtime::Precision;
 use pipe_runtime::numbers::{decode, encode};
 
-/// A long axis: its size, and the places along it that the small one of as many elements stands for.
+/// A stretched axis: its large size, and the index there of each element of the small axis.
 #[derive(Clone, Debug)]
 struct Axis {
     size: u64,
@@ -31,8 +31,8 @@ struct Axis {
 }
 
 impl Axis {
-    /// So many places: the first and the last ones, and those around elements, and bytes of single precision, number
-    /// 2^31 and 2^32, of a tensor that has `step` elements in each place.
+    /// `count` indices: the first and last ones, and those around 2^31 and 2^32 elements and f32 bytes, in a tensor
+    /// with `step` elements for each index.
     fn new(count: usize, size: u64, step: u64) -> Self {
         let ends = [0, 1, size - 2, size - 1];
         let around = [29, 30, 31, 32].map(|power| (1_u64 << power) / step).into_iter().filter(|place| *place > 0);
@@ -48,7 +48,7 @@ impl Axis {
         Self { size, places: places.into_iter().collect() }
     }
 
-    /// The last so many places.
+    /// The last `count` indices.
     fn end(count: u64, size: u64) -> Self {
         Self { size, places: (size - count..size).collect() }
     }
@@ -64,7 +64,7 @@ struct Tensor {
     after: Option<Vec<f64>>,
 }
 
-/// A case, and what to launch for it at its large size.
+/// A case with the launches at its large size.
 struct Stretched {
     name: String,
     axes: Vec<Axis>,
@@ -76,7 +76,7 @@ struct Stretched {
     tolerance: f64,
     /// Along each axis of the result, elements before this one are not compared: what they see begins before the case.
     from: Vec<u64>,
-    /// Whether all that goes far goes there in short steps, for which 32 bits are enough.
+    /// Whether the kernel reaches large offsets only by short steps, so that 32-bit indices are enough.
     is_walked: bool,
 }
 
@@ -249,7 +249,7 @@ fn indices_have_64_bits() {
     let Some(module) = Emulated::new(sources.clone()) else { return };
     let wrong: Vec<String> = all.iter().filter_map(|case| case.check(&module).err()).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
-    // Whatever would be wrong with 32 bits is seen: with sign, and without.
+    // Every case must fail with 32-bit indices, signed and unsigned.
     for index in ["unsigned", "int"].iter().take(if takes_all { 2 } else { 1 }) {
         let narrow = Emulated::narrow(sources.clone(), index).expect("a compiler");
         let judged = all.iter().filter(|case| !case.is_walked);

@@ -477,7 +477,7 @@ fn sgd(sources: &mut Sources) -> Stretched {
     update(sources, "sgd")
 }
 
-/// The direction of many small matrices, and the step along orthogonal ones, which are another operand here.
+/// Muon's kernels before and after the orthogonalization, whose result is another operand here.
 fn muon(sources: &mut Sources) -> Stretched {
     let axis = parameters();
     let optimizer = Optimizer::Muon { momentum: 0.75, weight_decay: 0.5, beta1: 0.9, beta2: 0.95, epsilon: 1e-8 };
