@@ -160,7 +160,7 @@ pub fn problem(
     if let Some((optimizer, (name, value))) =
         whole_matrices.zip([("zero", 1), ("tensor", 2)].into_iter().find_map(cuts))
     {
-        let message = format!("`{name}` is held at {value}, and `{optimizer}` updates whole matrices");
+        let message = format!("`{name}` is held at {value}, but `{optimizer}` updates whole matrices");
         let help = format!("leave `{name}` out, or use `adamw`");
         return Err(refuse(pipeline.span, "cuts matrices", message, &help));
     }

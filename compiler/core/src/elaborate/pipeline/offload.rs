@@ -45,11 +45,11 @@ pub(super) fn check(
         return report.add(error.help("leave `update` out of the order, or `offload` out"));
     }
     if let Some(name) = pipeline.whole_matrices().filter(|_| offload.state()) {
-        let message = format!("`{name}` updates whole matrices, and `offload {wanted}` copies state in chunks");
+        let message = format!("`{name}` updates whole matrices, but `offload {wanted}` copies state in chunks");
         refuse(
             "copies chunks",
             message,
-            "use `adamw`, or leave it out; `offload activations` goes with all optimizers",
+            "use `adamw`, or leave `offload` out; `offload activations` works with all optimizers",
         );
     }
     let state = pipeline.training.as_ref().map(|training| training.optimizer.state_per_parameter());

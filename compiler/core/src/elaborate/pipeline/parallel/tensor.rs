@@ -34,8 +34,8 @@ pub(in crate::elaborate::pipeline) fn check(
         return refuse("there is no model", message, "name a model, or leave it out");
     }
     if let Some(name) = pipeline.whole_matrices() {
-        let message = format!("`{name}` updates whole matrices, and groups of {members} devices divide them");
-        return refuse("divides matrices", message, "use `adamw`, or leave it out");
+        let message = format!("`{name}` updates whole matrices, but groups of {members} devices divide them");
+        return refuse("divides matrices", message, "use `adamw`, or run each stage on one device");
     }
     let Some(schedule) = schedule else { return };
     if schedule.parts.any_on_lanes() {

@@ -53,8 +53,9 @@ pub(in crate::elaborate::pipeline) fn check(
         refuse("of nothing", message, "say how to `train`, or leave it out");
     }
     if let Some(name) = pipeline.whole_matrices() {
-        let message = format!("`{name}` updates whole matrices, and the shares of `zero {zero}` end anywhere in them");
-        refuse("cuts matrices", message, "use `adamw`, or leave it out");
+        let message =
+            format!("`{name}` updates whole matrices, but a share of `zero {zero}` can end in the middle of one");
+        refuse("cuts matrices", message, "use `adamw`, or leave `zero` out");
     }
     if !zero.goes_with(pipeline.offload) {
         let message = format!("`offload {}` and `zero {zero}` both move the state of the model", pipeline.offload);
